@@ -1,4 +1,4 @@
-"""The arguments of an `EagerOptimizer`: what they must be, and the means over ranks that they describe."""
+"""Check the arguments of an `EagerOptimizer`, and create the means over ranks that they describe."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class Arguments:
     history: int
     staged: bool | None
     memory: Memory = "host"
-    """From where gradients get to the partial allreduce; `checked` finds it out."""
+    """The memory that the partial allreduce uses; set by `checked`."""
     why_staged: str = ""
-    """Why they are staged although nobody asked for that."""
+    """The reason for staging that was not requested."""
 
     def waits(self, size: int) -> Waits:
-        """What rounds of `size` ranks may wait for."""
+        """Return the events that a round of `size` ranks may wait for."""
         return Waits.of(as_policy(self.policy), self.max_staleness, size)
 
     def checked(self, comm: Communicator, device: torch.device) -> Arguments:
-        """Return the same for ranks with gradients on a device, with a policy for a text, and numbers as Python's.
+        """Return the checked arguments for gradients on `device`: policy parsed, numbers converted.
 
         Raises
         ------
         TypeError, ValueError
-            One is refused. Those of the partial allreduces are checked when these are made.
+            An argument is invalid. The partial allreduces check theirs at creation.
         """
         check_divide_by(self.divide_by)
         policy = as_policy(self.policy).for_size(comm.size)
@@ -62,7 +62,7 @@ class Arguments:
         )
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks."""
+        """Return the arguments that must be the same on all ranks."""
         return {
             "divide_by": self.divide_by,
             "bucket_bytes": self.bucket_bytes,
@@ -71,7 +71,7 @@ class Arguments:
         }
 
     def make_mean(self, comm: Communicator, name: str, like: torch.Tensor) -> TensorMean:
-        """Make the mean over ranks of tensors like one; collective."""
+        """Create the mean over ranks of tensors like `like`; collective."""
         return MEANS[self.memory](
             comm,
             like,

@@ -1,4 +1,4 @@
-"""Gradients that are averaged over ranks step by step, bucket by bucket; for `EagerOptimizer`."""
+"""Average gradients over ranks, step by step and bucket by bucket; for `EagerOptimizer`."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ UNUSED = (
 
 
 class GradientAverager:
-    """The buckets of an optimizer's gradients, and how far its step is.
+    """The buckets of an optimizer's gradients, and the state of its step.
 
-    A step begins when a bucket is contributed: by backward, whose hooks count down the gradients that a bucket lacks,
-    or by `average`. Then averages are in `.grad`, until `end_step` or `drop`.
+    A step begins when a bucket is contributed: by `backward()`, whose hooks count the missing gradients of a bucket, or
+    by `average`. Afterwards `.grad` holds averages, until `end_step` or `drop`.
 
-    `average` averages what stands in `.grad`, whoever put it there. A hook may have contributed it before: `average`
-    compares the bits, and raises if they are others. After that `.grad` is the program's to change in place.
+    `average` averages the contents of `.grad`, wherever they came from. If a hook has contributed them before,
+    `average` compares the bits and raises if they differ. Afterwards the program may change `.grad` in place.
 
     Parameters
     ----------
     make
-        Makes a mean over ranks, with a name, for the buffer that it is given; collective.
+        Creates a named mean over ranks for a buffer; collective.
     overlap
-        Let backward contribute.
+        Contribute during `backward()`.
     name_of
-        A parameter's name, for messages.
+        Returns a parameter's name, for messages.
     is_open
-        Whether the means can still be used: hooks of one whose communicator has closed let gradients pass.
+        Returns whether the means can still be used. After the communicator has closed, hooks do nothing.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GradientAverager:
         name_of: Callable[[torch.Tensor], str],
         is_open: Callable[[], bool],
     ) -> None:
-        """See the class; buckets come by `add`."""
+        """See the class; `add` makes the buckets."""
         self.buckets: list[Bucket] = []
         self._make = make
         self._overlap = overlap
@@ -64,16 +64,16 @@ class GradientAverager:
         self._is_open = is_open
         self._hooks: list[Any] = []
         self._with_bucket: set[int] = set()  # identities of parameters
-        self._begun = False  # a bucket of this step was contributed
-        self._averaged = False  # `.grad` is what the next step is to use
-        self._shown: list[tuple[Bucket, torch.Tensor, torch.Tensor | None]] = []  # parameters, and averages where shown
-        self._mixed = False  # backward has added to averages
+        self._begun = False  # a bucket of this step has been contributed
+        self._averaged = False  # `.grad` holds the averages for the next step
+        self._shown: list[tuple[Bucket, torch.Tensor, torch.Tensor | None]] = []  # parameters and their averages
+        self._mixed = False  # backward has added gradients to averages
         self._synchronizing = True  # no_sync is not in force
         self.flushing = False  # between start_flush and end_flush
-        self._set_aside: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # what was in `.grad`, in a flush
+        self._set_aside: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # contents of `.grad` during a flush
 
     def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
-        """Make buckets of parameters, the last first: the order in which backward has their gradients; collective."""
+        """Make buckets of parameters, last parameter first, which is backward's order; collective."""
         trainable = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
         for group in fused(trainable, bucket_bytes, summed_in):
             name = f"bucket {len(self.buckets)} ({len(group)} tensors)"
@@ -85,30 +85,30 @@ class GradientAverager:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def without_bucket(self, groups: Iterable[Mapping[str, Any]]) -> list[torch.Tensor]:
-        """Return those of parameter groups that are in no bucket."""
+        """Return the parameters of parameter groups that are in no bucket."""
         every = (parameter for group in groups for parameter in group["params"])
         return [parameter for parameter in every if id(parameter) not in self._with_bucket]
 
     @property
     def on_their_way(self) -> bool:
-        """Whether gradients were contributed, and are not averaged yet."""
+        """Whether gradients are contributed and not averaged yet."""
         return self._begun
 
     @property
     def averaged(self) -> bool:
-        """Whether averages wait in `.grad` to be used."""
+        """Whether `.grad` holds unused averages."""
         return self._averaged
 
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
-        """The information that each bucket got on its newest round."""
+        """The `RoundInfo` of each bucket's newest round."""
         return tuple(bucket.info for bucket in self.buckets if bucket.info is not None)
 
     # ------------------------------------------------------------------------------------------------ backward
 
     @torch.compiler.disable
     def _on_gradient(self, bucket: Bucket, number: int, parameter: torch.Tensor) -> None:
-        """Count down a bucket: a hook that backward calls when a parameter has its gradient."""
+        """Count a ready gradient, and contribute its bucket if it was the last; a hook that backward calls."""
         if not self._is_open():
             self._remove_hooks()
             return
@@ -128,7 +128,7 @@ class GradientAverager:
                 bucket.contribute()
 
     def _why_again(self, bucket: Bucket, parameter: torch.Tensor) -> str:
-        """Say why backward comes with a gradient whose bucket was contributed."""
+        """Return the error text for a gradient whose bucket has been contributed already."""
         if in_reentrant_checkpoint(since=bucket.graph_task):
             return (
                 f"parameter {self._name_of(parameter)} gets its gradient in parts, by a reentrant checkpoint, and "
@@ -142,7 +142,7 @@ class GradientAverager:
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Let gradients accumulate: no `backward()` in this block contributes anything."""
+        """Accumulate gradients: a `backward()` in this block contributes nothing."""
         before, self._synchronizing = self._synchronizing, False
         try:
             yield
@@ -168,12 +168,12 @@ class GradientAverager:
                 self._check_gradient(parameter, parameter if parameter.grad is None else parameter.grad, part)
 
     def _check_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor, part: torch.Tensor) -> None:
-        """Refuse a gradient, or a parameter in its place, that is none that the part was made for."""
+        """Refuse a gradient, or a parameter in its place, that does not fit its part of the bucket."""
         if (why_not := why_not_averaged(gradient, part)) is not None:
             raise TypeError(f"the gradient of parameter {self._name_of(parameter)} is not averaged: {why_not}")
 
     def _check_unchanged(self, bucket: Bucket) -> None:
-        """Refuse gradients that are not those that were contributed."""
+        """Refuse gradients that have changed since they were contributed."""
         if (parameter := bucket.changed_since_contributed()) is not None:
             raise RuntimeError(
                 f"the gradient of parameter {self._name_of(parameter)} was changed after it had been contributed, by "
@@ -184,7 +184,7 @@ class GradientAverager:
 
     @torch.no_grad()
     def average(self, deadline: Deadline) -> None:
-        """Contribute what is not yet, wait as the policy says, and put averages into `.grad`."""
+        """Contribute the remaining gradients, wait as the policy requires, and write the averages to `.grad`."""
         if self._averaged:
             self._check_averages()
             return
@@ -194,7 +194,7 @@ class GradientAverager:
         for bucket in self.buckets:
             if not bucket.contributed:
                 bucket.contribute()
-        for bucket in before:  # while the others travel
+        for bucket in before:  # overlaps the communication of the others
             self._check_unchanged(bucket)
         self._wait(deadline)
         self._show()
@@ -215,7 +215,7 @@ class GradientAverager:
         return (parameter for bucket in self.buckets for parameter in bucket.parameters)
 
     def _check_averages(self) -> None:
-        """Refuse a step with gradients that came after averages: those are changed in place, or are None."""
+        """Refuse new gradients in place of averages; averages may be changed in place or set to None."""
         if self._mixed:
             raise RuntimeError(UNUSED)
         for bucket, parameter, shown in self._shown:
@@ -240,19 +240,19 @@ class GradientAverager:
             bucket.wait(deadline)
 
     def end_step(self) -> None:
-        """Averages were used, or are not to be: the next gradients are those of another step."""
+        """End the step: averages are used or dropped, and the next gradients belong to another step."""
         self._averaged = self._mixed = False
         self._shown = []
 
     def clear(self) -> None:
-        """Forget what `.grad` was: it is cleared."""
+        """Forget the contents of `.grad`, which has been cleared."""
         self.end_step()
         for bucket in self.buckets:
             bucket.forget_ready()
         self._set_aside = [(parameter, None) for parameter, _ in self._set_aside]
 
     def drop(self) -> None:
-        """Clear averages that no step has used."""
+        """Drop averages that no step has used."""
         if self._averaged:
             for _, parameter, _ in self._shown:
                 parameter.grad = None
@@ -262,9 +262,9 @@ class GradientAverager:
 
     @torch.no_grad()
     def start_flush(self) -> None:
-        """Leave all buckets, so that no rank waits for this one; `flush` and `end_flush` are to follow.
+        """Leave all buckets, so that no rank waits for this one; call `flush` and `end_flush` next.
 
-        Nothing if that is so already: a flush that ran into its time limit goes on.
+        A second call does nothing: after a timeout, the flush continues.
         """
         if not self.flushing:
             self._set_aside = _take_gradients(self._parameters())
@@ -274,14 +274,14 @@ class GradientAverager:
 
     @torch.no_grad()
     def flush(self, deadline: Deadline) -> None:
-        """Deliver what still waits; collective."""
+        """Deliver all pending gradients; collective."""
         for bucket in self.buckets:
             bucket.flush(deadline)
 
     def end_flush(self, groups: Iterable[Mapping[str, Any]], step: Callable[[], Any]) -> None:
-        """Step with averages that this rank is owed, if any; when all that is flushed together is through.
+        """Make a step with this rank's outstanding averages, if any, once all that flush together have delivered.
 
-        Gradients that stood in `.grad` before the flush are there again after it, for the program's next step.
+        Gradients that were in `.grad` before the flush are restored, for the program's next step.
         """
         self.flushing = False
         try:
@@ -300,14 +300,14 @@ class GradientAverager:
         self._set_aside = []
 
     def leave(self) -> None:
-        """Take no further part; without waiting. If a mean raises, the others are left all the same."""
+        """Leave all means without waiting, even if one raises."""
         self._remove_hooks()
         with contextlib.ExitStack() as stack:
             for bucket in reversed(self.buckets):
                 stack.callback(bucket.mean.leave)
 
     def abort(self) -> int:
-        """Leave at once, all means even if one raises; the number of contributions that are discarded."""
+        """Leave all means at once, even if one raises; return the number of discarded contributions."""
         self._remove_hooks()
         self._put_back()
         discarded: list[int] = []
@@ -322,7 +322,7 @@ class GradientAverager:
 
 
 def _take_gradients(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
-    """Return parameters with their gradients, which they have no more."""
+    """Remove the gradients from parameters; return the parameters with their gradients."""
     taken = [(parameter, parameter.grad) for parameter in parameters]
     for parameter, _ in taken:
         parameter.grad = None

@@ -1,4 +1,4 @@
-"""What all ranks get of rank 0 when an optimizer is made: tensors, and the state of the wrapped optimizer."""
+"""Broadcast tensors and the state of the wrapped optimizer from rank 0 when an optimizer is created."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["PackedState", "broadcast_state", "broadcast_tensors"]
 
 CHUNK = 25 * 2**20
-"""Bytes that are sent at once, about."""
+"""Approximate bytes per broadcast."""
 
 
 def broadcast_tensors(comm: Communicator, tensors: Iterable[torch.Tensor], deadline: Deadline) -> None:
-    """Give all ranks the values of rank 0, of any dtype; collective."""
+    """Copy tensors of any dtype from rank 0 to all ranks; collective."""
     for group in fused(tensors, CHUNK):
         flat = FlatTensors(group, group[0].dtype)
         if comm.rank == 0:
@@ -45,7 +45,7 @@ def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> None:
 
 
 def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> bytes:
-    """Return rank 0's, whatever the others give."""
+    """Return rank 0's bytes; the other ranks' are ignored."""
     length = np.array([len(data)], dtype=np.int64)
     _broadcast(comm, length, deadline)
     array = np.frombuffer(data, dtype=np.uint8).copy() if comm.rank == 0 else np.empty(length[0], dtype=np.uint8)
@@ -54,10 +54,10 @@ def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> byt
 
 
 class PackedState:
-    """State and hyperparameters of an optimizer, as rank 0 sends them: what is not a tensor, and the tensors."""
+    """State and hyperparameters of an optimizer, as rank 0 sends them: tensors, and a pickle of the rest."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, first_group: int) -> None:
-        """Pack those of the parameter groups from one on; `TypeError` if something cannot be sent."""
+        """Pack the groups from `first_group` on; `TypeError` if a value cannot be pickled."""
         groups = optimizer.param_groups[first_group:]
         parameters = parameters_of(groups)
         state = {key: optimizer.state[key] for key in _keys(optimizer.state, parameters, first_group)}
@@ -83,7 +83,7 @@ def _signature(text: bytes) -> dict[str, str | int | None]:
 
 
 def _keys(state: Mapping[Any, Any], parameters: Sequence[torch.Tensor], first_group: int) -> list[Any]:
-    """Return the keys of parameters; if these are those of all groups, also the keys that are no tensors."""
+    """Return the keys of parameters; for all groups (`first_group` 0), also the keys that are no tensors."""
     known = set(map(id, parameters))
     return [key for key in state if (id(key) in known if isinstance(key, torch.Tensor) else first_group == 0)]
 
@@ -93,7 +93,7 @@ def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes parameters as their numbers, and other tensors as what they are like."""
+    """Writes a parameter as its number, and another tensor as its shape, strides, dtype and device type."""
 
     def __init__(self, file: io.BytesIO, parameters: Sequence[torch.Tensor]) -> None:
         super().__init__(file)
@@ -138,13 +138,13 @@ class _Unpickler(pickle.Unpickler):
         return self.tensors[place]
 
     def _device(self, kind: str) -> torch.device:
-        """The device of this rank's parameters, if it is of that kind: rank 0 may have another one."""
+        """The device of this rank's parameters if it is of that kind; rank 0 may use another one."""
         own = (parameter.device for parameter in self._parameters if parameter.device.type == kind)
         return next(own, torch.device(kind))
 
 
 class _ReceivedState:
-    """What a rank makes of rank 0's text: tensors still have no values."""
+    """The state that a rank unpickles from rank 0's text; its tensors have no values yet."""
 
     def __init__(self, text: bytes, optimizer: torch.optim.Optimizer, first_group: int) -> None:
         self._text = text
@@ -158,7 +158,7 @@ class _ReceivedState:
         return _signature(self._text)
 
     def use(self) -> None:
-        """Let it be the optimizer's."""
+        """Install it in the optimizer."""
         groups = self._optimizer.param_groups[self._first_group :]
         state = self._optimizer.state
         for key in _keys(state, parameters_of(groups), self._first_group):
@@ -176,7 +176,7 @@ def _replace_hyperparameters(group: dict[str, Any], received: dict[str, Any]) ->
     for key, value in received.items():
         local = group.get(key)
         if isinstance(local, torch.Tensor) and isinstance(value, torch.Tensor) and local.shape == value.shape:
-            local.copy_(value)  # the program may change its tensor, such as a learning rate, later
+            local.copy_(value)  # keeps the tensor, such as a learning rate, which the program may change later
         else:
             group[key] = value
 
@@ -189,12 +189,12 @@ def broadcast_state(
     first_group: int,
     deadline: Deadline,
 ) -> None:
-    """Give all ranks the state and hyperparameters of rank 0, which has packed them; collective.
+    """Send the packed state and hyperparameters of rank 0 to all ranks; collective.
 
     Raises
     ------
     MismatchError
-        Another rank cannot read them, for want of a class for example: that one has the error itself.
+        Another rank cannot unpickle them, for example because it lacks a class. That rank raises its own error.
     """
     text = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
     state = comm.agree(call, lambda: packed or _ReceivedState(text, optimizer, first_group))

@@ -1,21 +1,22 @@
-"""Buckets: gradients fused into one flat buffer, each with a partial allreduce of its own; for `EagerOptimizer`.
+"""Buckets: gradients fused into one flat buffer, each with its own partial allreduce; for `EagerOptimizer`.
 
-A step begins with the first contribution to any bucket. Its calls may be late in some buckets and in time in others,
-and a late call is no arrival. If every rank just waited for the calls that were in time, two ranks could wait for each
-other for ever, each in a bucket in which the other was late. So:
+A step begins with the first contribution to any bucket. The step's calls may be late in some buckets and in time in
+others, and a late call does not count as an arrival. Two rules prevent a deadlock in which two ranks wait for each
+other, each in a bucket where the other was late:
 
-- A rank that waits in one bucket has arrived in all others since its step began: where its data was not taken into the
-  round that its call was given, it arrives again, with zeros, which adds nothing to its data that waits there.
-- It waits only for rounds whose predecessors had all completed when its step began. An arrival of an earlier step may
-  have been taken meanwhile; then the new one stands for the round after, and is taken note of in the next step.
+- A rank that waits in one bucket has arrived in all others since its step began. If its call returned a round without
+  its data, it arrives again with zeros, which leave its pending data unchanged.
+- A rank waits only for rounds whose predecessors had all completed when its step began. If a round has taken an arrival
+  of an earlier step by then, the new arrival counts for the following round, and the next step handles it.
 
-Why that suffices: let rank i wait in bucket X for round x, and rank j be needed there, but wait elsewhere. Then j has
-arrived in X since its step began and its data was taken, by a round before x. That round completed after j's step began
-and before i's step did. So j's step is older than i's; and whom j waits for is in an older step still. As ranks are
-finite, somebody waits for nobody. A rank that flushes has left all buckets before it waits in any.
+Proof: let rank i wait in bucket X for round x. Let rank j be needed there, but wait in another bucket. Rank j has
+arrived in X since its step began, and a round before x took its data. That round completed after j's step began and
+before i's step began, which makes j's step older than i's. Every rank that j waits for is in a still older step. The
+number of ranks is finite, and therefore some rank waits for no other. A rank that flushes leaves all buckets before it
+waits in any.
 
-A contribution on a device is handed over when a stream has made it, and may turn out to be late then. So a rank lets
-all be handed over before it looks which it waits for: that needs no other rank.
+On a device, a contribution is handed over when its stream reaches it, and it may be late by then. A rank therefore
+waits until all its contributions are handed over before it decides where to wait. That needs no other rank.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ __all__ = ["Bucket", "fused", "parts_of", "summed_in"]
 
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which gradients of one type are added up: at least float32."""
+    """Return the dtype in which gradients of `dtype` are added up: at least float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def fused(
     tensors: Iterable[torch.Tensor], limit: int, dtype_of: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype
 ) -> Iterator[list[torch.Tensor]]:
-    """Group tensors in their order, until a group has about `limit` bytes; one tensor may be longer.
+    """Group tensors in order, about `limit` bytes per group; a single tensor may be larger.
 
-    Those of a group have one type, or, with `dtype_of`, types that go into one buffer of the type that it returns.
+    All tensors of a group have the same dtype, or the same `dtype_of(dtype)`, which is the dtype of their buffer.
     """
     groups: dict[torch.dtype, list[torch.Tensor]] = {}
     sizes: Counter[torch.dtype] = Counter()
@@ -65,37 +66,37 @@ def fused(
 
 
 def parts_of(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return views of a flat tensor, one behind the other, with the shapes of tensors."""
+    """Return consecutive views of a flat tensor, with the shapes of `tensors`."""
     ends = itertools.accumulate((tensor.numel() for tensor in tensors), initial=0)
     return [flat[end : end + tensor.numel()].view(tensor.shape) for end, tensor in zip(ends, tensors, strict=False)]
 
 
 class Bucket:
-    """The gradients of some parameters, one behind the other in one buffer, and the mean of them over ranks.
+    """The gradients of some parameters, consecutive in one buffer, and their mean over ranks.
 
-    The buffer is this bucket's own: `contribute` copies what stands in `.grad` there, and `write` copies averages from
-    the mean into `.grad`, whose tensors stay the program's, with their strides. So the program can do with them what it
-    likes, and `changed_since_contributed` finds out by the bits whether it did. 16-bit gradients are added up in
-    float32. Behind the gradients the buffer has a number for each: on how many ranks there was one.
+    The bucket owns the buffer. `contribute` copies `.grad` into it, and `show` copies the averages to `.grad`. The
+    tensors in `.grad` and their strides belong to the program, which may change them at any time;
+    `changed_since_contributed` compares the bits. 16-bit gradients are added up in float32. Behind the gradients, the
+    buffer holds one number per gradient: how many ranks had one.
 
-    After `wait`, or `flush`, the bucket has the sum of the means that this rank was given since `begin`.
+    After `wait` or `flush`, the bucket holds the sum of the means that this rank received since `begin`.
 
     Attributes
     ----------
     parts
-        Where the buffer has the gradient of each parameter.
+        Views of the buffer, one for each parameter's gradient.
     info
-        Of the newest round that a call was given.
+        The `RoundInfo` of the newest round that a call received.
     late
-        Whether the newest gradients are not in the round that their step was given, because they came too late.
+        Whether the round that the step received lacks the newest gradients, because they were late.
     missed
-        Rounds that had completed unseen before that one.
+        Rounds that completed unseen before that one.
     graph_task
-        The backward pass whose hook contributed it; -1: none did.
+        The backward pass whose hook contributed the bucket; -1 if none.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
-        """Fuse gradients `summed_in` one type, where they are; `make` creates the mean for the buffer."""
+        """Fuse gradients with the same `summed_in`, on their device; `make` creates the mean for the buffer."""
         self.parameters = tuple(parameters)
         first = parameters[0]
         self._starts = list(itertools.accumulate((tensor.numel() for tensor in parameters), initial=0))
@@ -105,36 +106,36 @@ class Bucket:
         self._present = self.flat[count:]
         self.mean = make(self.flat)
         self._zeros: torch.Tensor | None = None
-        self._total: torch.Tensor | None = None  # results added up
-        self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
-        self._newest = -1  # round that this rank was given
+        self._total: torch.Tensor | None = None  # sum of results
+        self._calls: deque[Round] = deque()  # arrivals without a result yet, oldest first
+        self._newest = -1  # newest round that this rank received
         self._leaving = False
-        self._had_one = [False] * len(parameters)  # a gradient of this rank's, when it contributed last
+        self._had_one = [False] * len(parameters)  # which gradients existed at this rank's last contribution
         self.info: RoundInfo | None = None
         self.late, self.missed = False, 0
         self.begin()
 
     def begin(self) -> None:
-        """Begin a step: nothing of it is contributed yet, or was given."""
+        """Begin a step, with nothing contributed or received yet."""
         self._armed = self.mean.rounds  # the first round that has not completed
         self._ready: set[int] = set()
         self.graph_task = -1
         self._expected = sum(tensor.requires_grad for tensor in self.parameters)
         self.contributed = False  # this step's gradients were handed over
-        self._call: Round | None = None  # by which they were handed over
-        self._given = 0  # results since then
-        self._unread = False  # the only one is where the mean has it, until this rank's next call
-        self._behind = False  # this rank's newest data was not in the round that its call was given
+        self._call: Round | None = None  # the call that handed them over
+        self._given = 0  # results received since then
+        self._unread = False  # the only result is still in the mean, until this rank's next call
+        self._behind = False  # the round that the call received lacks this rank's newest data
 
     # ------------------------------------------------------------------------------------------------ contributing
 
     def note_ready(self, number: int) -> bool:
-        """Note that a parameter has its gradient; whether all have."""
+        """Note that a parameter's gradient is ready; return whether all are."""
         self._ready.add(number)
         return len(self._ready) == self._expected
 
     def forget_ready(self) -> None:
-        """Reset the count of ready gradients after a skipped step, which has dropped them."""
+        """Reset the count of ready gradients after a skipped step, which dropped them."""
         if not self.contributed:
             self._ready.clear()
 
@@ -145,7 +146,7 @@ class Bucket:
 
     @torch.profiler.record_function("pycollectives: contribute gradients")
     def contribute(self) -> None:
-        """Hand the gradients over; who has none counts as zeros."""
+        """Hand the gradients over; a parameter without gradient contributes zeros."""
         gradients = [parameter.grad for parameter in self.parameters]
         self._had_one = [gradient is not None for gradient in gradients]
         self._present.copy_(torch.tensor(self._had_one))
@@ -160,7 +161,7 @@ class Bucket:
         self.late, self.missed = True, 0  # unless this step takes its result
 
     def changed_since_contributed(self) -> torch.Tensor | None:
-        """Return a parameter whose gradient is not, to the bit, the one that was handed over."""
+        """Return a parameter whose gradient differs, in any bit, from the contributed gradient, or None."""
         for parameter, had_one in zip(self.parameters, self._had_one, strict=True):
             if (parameter.grad is not None) != had_one:
                 return parameter
@@ -171,14 +172,14 @@ class Bucket:
     # ------------------------------------------------------------------------------------------------ waiting
 
     def must_wait(self) -> bool:
-        """Take the results that are there; whether this step's is still to be waited for."""
+        """Take the available results; return whether this step's result is still pending."""
         self._await_handover()
-        round_of_call = self.mean.rounds  # if the call is not done afterwards
+        round_of_call = self.mean.rounds  # used if the call has not completed below
         self._take_done()
         return bool(self._calls) and round_of_call <= self._armed
 
     def arrive_again(self) -> None:
-        """Arrive in the round that will take this rank's data, if its call was late for the one that it was given."""
+        """If this rank's call was late, arrive in the round that will take its data."""
         while self._behind:
             self._keep_result()
             if self._zeros is None:
@@ -189,14 +190,14 @@ class Bucket:
             self._take_done()
 
     def wait(self, deadline: Deadline) -> None:
-        """Wait for this rank's calls, and add their results up."""
+        """Wait for this rank's calls, and add up their results."""
         while self._calls:
             self._keep_result()
-            self._calls[0].wait(timeout=deadline.remaining())  # a call that runs into its limit stays
+            self._calls[0].wait(timeout=deadline.remaining())  # after a timeout, the call stays in the queue
             self._take(self._calls.popleft())
 
     def _await_handover(self) -> None:
-        """Wait until this rank's calls have rounds; on the host they have."""
+        """Wait until this rank's calls are handed over; on the host they are."""
         if self._calls:
             _ = self._calls[-1].late
 
@@ -213,7 +214,7 @@ class Bucket:
         self._behind = late or not self.info.included
         if call is self._call:
             self.late, self.missed = not self.info.included, self.info.missed
-        if self.info.round > self._newest:  # else an earlier call was given it already
+        if self.info.round > self._newest:  # otherwise an earlier call received it already
             self._newest = self.info.round
             self._add_result()
 
@@ -226,7 +227,7 @@ class Bucket:
         self._given += 1
 
     def _keep_result(self) -> None:
-        """Copy the result that the mean has: this rank's next call may replace it."""
+        """Copy the mean's result, since this rank's next call may replace it."""
         if self._unread:
             if self._total is None:
                 self._total = torch.empty_like(self.flat)
@@ -236,7 +237,7 @@ class Bucket:
     # ------------------------------------------------------------------------------------------------ leaving
 
     def start_flush(self) -> None:
-        """Leave, so that no rank waits for this one, and take the results that are there."""
+        """Leave, so that no rank waits for this one, and take the available results."""
         self.begin()
         self._take_done()
         self._keep_result()
@@ -244,9 +245,9 @@ class Bucket:
         self._leaving = True
 
     def flush(self, deadline: Deadline) -> None:
-        """Wait until all ranks flush, and add up what this rank is owed."""
+        """Wait until all ranks flush, and add up this rank's outstanding results."""
         if not self._leaving:
-            return  # it is through; a flush of another bucket ran into its time limit
+            return  # flushed already; the flush of another bucket reached its time limit
         owed = self.mean.flush(timeout=deadline.remaining())
         self._leaving = False
         self._calls.clear()
@@ -261,9 +262,9 @@ class Bucket:
         return self._given > 0
 
     def show(self, keep: Callable[[torch.Tensor], bool]) -> None:
-        """Let `.grad` be the averages: in the memory of the gradient that is there, if `keep` says so, or in new one.
+        """Write the averages to `.grad`: into its memory if `keep` returns True for it, otherwise into new memory.
 
-        None, so that optimizers leave them alone, where no rank had a gradient.
+        If no rank had a gradient, `.grad` becomes None, so that optimizers skip the parameter.
         """
         outs = []
         for number, (parameter, present) in enumerate(zip(self.parameters, self._has_one(), strict=True)):
@@ -277,7 +278,7 @@ class Bucket:
         self._write(outs)
 
     def average_of(self, parameter: torch.Tensor) -> torch.Tensor | None:
-        """Return what `show` wrote, in memory of its own; None: no rank had a gradient."""
+        """Return a copy of the average that `show` wrote; None if no rank had a gradient."""
         number = next(place for place, one in enumerate(self.parameters) if one is parameter)
         if not self._has_one()[number]:
             return None
@@ -286,7 +287,7 @@ class Bucket:
         return average
 
     def _has_one(self) -> list[bool]:
-        """Which gradients some rank had, as far as this one knows."""
+        """Whether any rank had each gradient, as far as this rank knows."""
         if not self.given:
             return self._had_one
         present = torch.empty_like(self._present)
@@ -295,11 +296,11 @@ class Bucket:
         return has_one
 
     def _write(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """Write the averages from places of the buffer on into tensors of any strides."""
+        """Write the averages that start at places of the buffer into tensors of any strides."""
         if self._unread:
             self.mean.write_parts(outs)
             for _, out in outs:
-                increment_version(out)  # it was written behind PyTorch's back
+                increment_version(out)  # PyTorch did not see the write
             return
         for start, out in outs:
             if self.given:
@@ -310,5 +311,5 @@ class Bucket:
 
 
 def _new_gradient(parameter: torch.Tensor) -> torch.Tensor:
-    """Return memory for a gradient, of the type that PyTorch asks of it."""
+    """Return memory for a gradient, of the dtype that PyTorch requires."""
     return torch.empty_like(parameter, dtype=getattr(parameter, "grad_dtype", None) or parameter.dtype)

@@ -1,7 +1,7 @@
-"""Reentrant activation checkpoints (torch.utils.checkpoint, use_reentrant=True): whether backward is in one.
+"""Detect a backward pass inside a reentrant activation checkpoint (torch.utils.checkpoint, use_reentrant=True).
 
-Such a checkpoint runs a backward pass of its own inside the program's. A parameter that is used in several of them, or
-in one and outside, gets its gradient in parts, and its hooks are called for each.
+Such a checkpoint runs its own backward pass inside the program's. If a parameter is used in several of them, or in one
+and outside, it gets its gradient in parts, and its hooks run once per part.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["graph_task", "in_reentrant_checkpoint"]
 
 
 def graph_task() -> int:
-    """Return the number of the backward pass that runs, which are counted as they begin; -1: none does."""
+    """Return the number of the running backward pass, in order of start; -1 if none runs."""
     number: int = torch._C._current_graph_task_id()
     return number
 
 
 def in_reentrant_checkpoint(since: int) -> bool:
-    """Whether hooks are called by a checkpoint's backward pass, or were, in `since`, inside the one that runs now."""
-    if graph_task() < since:  # the one that runs began before the one that has ended, so that was inside it
+    """Whether a checkpoint's backward pass runs, or pass `since` was one inside the pass that runs now."""
+    if graph_task() < since:  # the running pass began before `since`, which has ended, and so contained it
         return True
     from torch.utils.checkpoint import CheckpointFunction
 

@@ -1,11 +1,12 @@
-"""Several optimizers in one thread: which could hang, and are refused; which are flushed together.
+"""Several optimizers in one thread: refuse those that could deadlock, and find those that flush together.
 
-A late call is no arrival. So of two optimizers that ranks step in turns, a rank could wait in each for one that waits
-in the other. A rank that waits in a bucket of one optimizer therefore arrives in its other buckets (see `buckets`). In
-another optimizer it cannot: that has nothing on its way between its steps, and zeros would start rounds, and be
-results, in which nobody has gradients.
+A late call does not count as an arrival. If ranks step two optimizers in turn, rank A could wait in one for rank B,
+which waits in the other for rank A. Within one optimizer, a rank that waits in a bucket arrives in the other buckets
+(see `buckets`). It cannot do so in another optimizer, which has no data in flight between its steps: zeros would start
+rounds without any gradients.
 
-Where rounds wait for data, late or not, ranks that step in the same order wait for the slowest, which waits for nobody.
+If rounds wait for data, late or not, and ranks step in the same order, they wait for the slowest rank, which waits for
+none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["DeadlockGuard", "Waits"]
 
 
 class Waits(enum.Enum):
-    """What the rounds of an optimizer may wait for."""
+    """The events that the rounds of an optimizer may wait for."""
 
     NEVER = "nothing"
     DATA = "data"
@@ -31,21 +32,21 @@ class Waits(enum.Enum):
 
     @classmethod
     def of(cls, policy: Policy, max_staleness: int | None, size: int) -> Waits:
-        """Tell from its options, for `size` ranks."""
+        """Return the kind for an optimizer's options and `size` ranks."""
         if policy.waits_for_arrivals(size):
             return cls.ARRIVALS
         return cls.NEVER if policy.kind == "solo" and max_staleness is None else cls.DATA
 
 
 class DeadlockGuard(threading.local):
-    """The optimizers of a thread, in the order in which they were made: refuses one that could hang with another."""
+    """The optimizers of a thread, in order of creation. Refuses one that could deadlock with another."""
 
     def __init__(self) -> None:
         """Start with none, in each thread."""
         self._waits: weakref.WeakKeyDictionary[CollectiveOptimizer, Waits] = weakref.WeakKeyDictionary()
 
     def admit(self, optimizer: CollectiveOptimizer, waits: Waits) -> None:
-        """Admit one; `ValueError` if ranks could wait for each other, some in it and some in one that is open."""
+        """Admit an optimizer; `ValueError` if ranks in it and ranks in an open one could wait for each other."""
         for other in self.others_that_wait(optimizer):
             if waits is not Waits.NEVER and Waits.ARRIVALS in (waits, self._waits[other]):
                 raise ValueError(
@@ -56,7 +57,7 @@ class DeadlockGuard(threading.local):
         self._waits[optimizer] = waits
 
     def others_that_wait(self, optimizer: CollectiveOptimizer) -> list[CollectiveOptimizer]:
-        """Return the others that are open and may wait."""
+        """Return the other open optimizers whose rounds may wait."""
         return [
             other
             for other, waits in self._waits.items()

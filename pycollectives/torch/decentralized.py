@@ -31,65 +31,67 @@ __all__ = ["DecentralizedOptimizer"]
 
 
 class DecentralizedOptimizer(CollectiveOptimizer):
-    """Any `torch.optim.Optimizer`, whose parameters are averaged with those of neighbors, while gradients stay local.
+    """Wrap a `torch.optim.Optimizer` so that it averages parameters with neighbors; gradients stay local.
 
-    `step()` lets the wrapped optimizer step with this rank's own gradients, and hands what that has changed over to the
-    method. Then the parameters are those at which the next gradient is to be computed. Moments, such as momentum and
-    Adam's, stay each rank's own.
+    `step()` makes a step of the wrapped optimizer with this rank's own gradients, and passes the change of the
+    parameters to the method. Afterwards the parameters are the model at which the next gradient is computed. Optimizer
+    state, such as momentum and Adam's moments, stays local.
 
     ==================  ==============================================================================================
-    method              what a step does, and for whom it waits
+    method              effect of a step, and the ranks it waits for
     ==================  ==============================================================================================
-    "ad-psgd"           The update is added to whatever this rank's model has become: it is averaged with one neighbor
-                        at a time in the background. Waits for no rank (Lian et al. 2018).
-    "a2cid2"            The same with momentum between averages, for graphs in which they spread slowly (Nabli et al.
-                        2023).
-    "d-psgd"            The update is added to the average with the neighbors' models, which travel while gradients are
+    "ad-psgd"           Adds the update to this rank's model, which is averaged with one neighbor at a time in the
+                        background. Waits for no rank (Lian et al. 2018).
+    "a2cid2"            The same with momentum between averages, for graphs in which averages spread slowly (Nabli et
+                        al. 2023).
+    "d-psgd"            Adds the update to the average with the neighbors' models, which travel while gradients are
                         computed. Waits for neighbors (Lian et al. 2017).
-    "sgp"               Shares of the updated model go to out-neighbors; parameters are de-biased. Waits for
-                        in-neighbors, with `overlap=1` for their step before (Assran et al. 2019).
-    "hop"               The update is added to the average with the neighbors' models, which may be some iterations
-                        apart. Waits as its mode says (Luo et al. 2019).
-    "p-reduce"          The updated model is averaged in a group that a generator forms. Waits for its members (Luo et
-                        al. 2020).
-    "parameter-server"  The update is added to the model of the servers, and this rank receives the new model. Waits as
-                        its synchronization defines (Zhao et al. 2021).
+    "sgp"               Sends shares of the updated model to out-neighbors and de-biases the parameters. Waits for
+                        in-neighbors, with `overlap=1` for their previous step (Assran et al. 2019).
+    "hop"               Adds the update to the average with the neighbors' models, which may be some iterations apart.
+                        Waits as its mode requires (Luo et al. 2019).
+    "p-reduce"          Averages the updated model in a group that a generator forms. Waits for the members of the group
+                        (Luo et al. 2020).
+    "parameter-server"  Adds the update to the model of the servers and receives the new model. Waits as its
+                        synchronization requires (Zhao et al. 2021).
     ==================  ==============================================================================================
 
-    Made and closed by all ranks. Ranks may make different numbers of steps. As a context manager it is flushed and
-    closed at the end (collective); if the block raises, it is closed at once, and neighbors go on without this rank.
+    All ranks create and close it together. Ranks may make different numbers of steps. Used as a context manager, it
+    flushes and closes at the end (collective). If the block raises, it closes at once, and the neighbors continue
+    without this rank.
 
-    Under "d-psgd", "sgp", "hop" and "p-reduce" a flush gives all ranks the mean of their parameters, under
-    "parameter-server" the newest model that the servers have; under "ad-psgd" and "a2cid2" it does nothing. `finish`
-    gives all ranks the same model under all.
+    A flush sets the parameters of all ranks to their mean under "d-psgd", "sgp", "hop" and "p-reduce", and to the
+    servers' newest model under "parameter-server". It does nothing under "ad-psgd" and "a2cid2". `finish` gives all
+    ranks the same model under every method.
 
     Parameters
     ----------
     optimizer
-        Anything but LBFGS. Its parameters are in host memory or on one CUDA device, and stay the same ones. From a
-        device they are staged through pinned memory of the host in each step.
+        Any optimizer except LBFGS. Its parameters are in host memory or on one CUDA device; the set of parameters is
+        fixed. Parameters on a device are staged through pinned host memory in each step.
     comm
-        A `Communicator`, or an mpi4py communicator, for which one is made and closed with this optimizer.
+        A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
+        closes it with itself.
     method
-        See above.
+        One of the methods in the table.
     topology
-        Who averages with whom: a graph of `pycollectives.topology`, or its name. None: "bipartite-exponential" for
-        "ad-psgd" and "a2cid2", "ring" for "d-psgd", "one-peer-exponential" for "sgp", "ring-based" for "hop". The
-        other methods have none.
+        Which ranks average with each other: a graph of `pycollectives.topology`, or its name. None:
+        "bipartite-exponential" for "ad-psgd" and "a2cid2", "ring" for "d-psgd", "one-peer-exponential" for "sgp",
+        "ring-based" for "hop". The other methods have no topology.
     model
-        Whose buffers, such as running statistics, and other parameters are broadcast too, and whose buffers `finish`
-        averages. None: there are none, or they stay each rank's own.
+        The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
+        buffers `finish` averages. None: the model has none, or each rank keeps its own.
     broadcast
-        Give all ranks the parameters of rank 0 at first.
+        Start all ranks with the parameters of rank 0.
     broadcast_state
-        Give them rank 0's buffers of `model` too, and the state and hyperparameters of the wrapped optimizer. None: as
-        `broadcast`.
+        Also start all ranks with rank 0's buffers of `model`, and with the state and hyperparameters of its wrapped
+        optimizer. None: same as `broadcast`.
     timeout
-        Seconds for each step, flush and synchronization. None: the communicator's default.
+        Limit in seconds for each step, flush and synchronization. None: the communicator's default.
     name
-        In messages and traces.
+        Name in messages and traces.
     options
-        Of the method: for "ad-psgd" and "a2cid2" `pace`, `rate`, `order`, `seed` and `weighting`, as of
+        Options of the method: for "ad-psgd" and "a2cid2" `pace`, `rate`, `order`, `seed` and `weighting`, as of
         `Communicator.pairwise_averaging`; for "d-psgd" `weights`, as of `Communicator.neighbor_averaging`; for "sgp"
         `overlap` and `weights`, as of `Communicator.push_sum`; for "hop" `mode`, `skip`, `max_ig` and `computation`, as
         of `Communicator.hop`; for "p-reduce" `groups`, `weighting` and `coordinator_rank`, as of
@@ -99,9 +101,9 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     Raises
     ------
     TypeError, ValueError
-        An argument or a parameter is refused: on this rank. The others raise `MismatchError`.
+        An argument or a parameter is invalid on this rank. The other ranks raise `MismatchError`.
     MismatchError
-        Arguments, or shapes, dtypes or order of parameters differ between ranks.
+        The arguments, or the shapes, dtypes or order of the parameters, differ between ranks.
 
     >>> import torch, pycollectives as pc
     >>> from mpi4py import MPI
@@ -117,8 +119,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     [[-0.5, -0.5]]
     """
 
-    _step_supports_amp_scaling = False  # a GradScaler is to unscale `.grad` itself
-    _discards = False  # a model needs no contribution to be delivered later
+    _step_supports_amp_scaling = False  # a GradScaler must unscale `.grad` itself
+    _discards = False  # a model has no contributions that could be lost
     _flush_waits_for_all = False  # only neighbors, if any
 
     def __init__(
@@ -178,14 +180,14 @@ class DecentralizedOptimizer(CollectiveOptimizer):
 
     @property
     def memory(self) -> Literal["host", "staged"]:
-        """What the method works on: parameters in memory of the "host", or copies of them there, "staged"."""
+        """The memory that the method uses: "host", or "staged" if parameters are copied from a device to the host."""
         return self._memory
 
     @property
     def averaging(self) -> Averaging:
-        """The collective that the method stands on, for its `statistics()`, `topology` or `weight`.
+        """The collective that the method uses, for its `statistics()`, `topology` or `weight`.
 
-        Under "d-psgd", "sgp", "hop" and "p-reduce" it is another one after a flush.
+        Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces it by a new one.
         """
         averaging: Averaging = self._exchange.averaging
         return averaging
@@ -195,27 +197,33 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Let the wrapped optimizer step with this rank's gradients, and exchange parameters as the method says.
+        """Make a step of the wrapped optimizer with this rank's gradients, then exchange parameters.
 
-        What the program itself has changed in the parameters since the last step, such as by clamping them, counts as
-        part of the update.
+        Changes that the program itself made to the parameters since the last step, such as clamping, count as part of
+        the update.
 
         Parameters
         ----------
         closure
-            Evaluates the model and returns the loss, as for the wrapped optimizer. Under "d-psgd" the average is waited
-            for first, so that it does not travel while the closure computes. A step that is called again after an error
-            does not run it again once the wrapped optimizer has stepped.
+            Function that evaluates the model and returns the loss, as for the wrapped optimizer. Under "d-psgd" `step`
+            waits for the average first, so that communication does not overlap the closure. If `step` is called again
+            after an error, the closure does not run again once the wrapped optimizer has stepped.
+
+        Returns
+        -------
+        float or None
+            The loss that the closure returned; None without a closure.
 
         Raises
         ------
         RuntimeError
-            A parameter requires gradients that did not when this optimizer was made; a flush ran into its time limit.
+            A parameter requires gradients now and did not when this optimizer was made. Or a flush reached its time
+            limit and was not repeated.
         ValueError
-            The model was given to `DistributedDataParallel` after this optimizer was made.
+            The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
-            Not done in time, or ranks have died. Call it again: it continues where it was. Under "p-reduce" it
-            cannot continue: `abort` it.
+            The time limit was reached, or ranks have died. Call again to continue. Under "p-reduce" the step cannot
+            continue: call `abort`.
         ClosedError
             This rank has left.
         """
@@ -246,7 +254,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
                 )
 
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
-        """Refuse: the parameters that are exchanged stay the same ones."""
+        """Raise `RuntimeError`: the set of exchanged parameters is fixed."""
         raise RuntimeError(
             f"add_param_group: {self._name} exchanges the parameters that it was made with: finish() it, add the group "
             "to the wrapped optimizer, and make another one, on all ranks"
@@ -255,20 +263,20 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     # ------------------------------------------------------------------------------------------------ all ranks
 
     def finish(self, *, timeout: float | None = None) -> None:
-        """Give every rank the mean of all ranks' parameters, and leave for good; collective.
+        """Set the parameters of all ranks to their mean, and close; collective.
 
-        At the end of a training, before evaluation: ranks may have made different numbers of steps, and end with the
-        same parameters, and with the same buffers (see `average_buffers`) if a model was given.
+        Call it at the end of training, before evaluation. Ranks may have made different numbers of steps. They end with
+        the same parameters and, if a model was given, the same buffers (see `average_buffers`).
 
         Parameters
         ----------
         timeout
-            Seconds; None for this optimizer's, `math.inf` for no limit.
+            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
 
         Raises
         ------
         RuntimeError
-            A step ran into its time limit, and was not called again.
+            A step reached its time limit and was not repeated.
         StallError, ClosedError
             As `synchronize_parameters`.
         """
@@ -307,7 +315,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         self._exchange.equalize(deadline)
 
     def _end_step(self) -> None:
-        """Nothing: no step prepares another one."""
+        """Do nothing, since no step prepares the next one."""
 
     def _leave(self) -> None:
         self._exchange.leave()
@@ -316,7 +324,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         return self._exchange.collectives
 
     def _leave_at_once(self) -> int:
-        exchange: Exchange[Any] | None = getattr(self, "_exchange", None)  # None: it could not be made
+        exchange: Exchange[Any] | None = getattr(self, "_exchange", None)  # None if its creation failed
         return 0 if exchange is None else exchange.abort()
 
     def __repr__(self) -> str:

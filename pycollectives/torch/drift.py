@@ -1,4 +1,4 @@
-"""Warnings of state that differs between ranks although gradients or parameters are averaged."""
+"""Warn about state that differs between ranks although gradients or parameters are averaged."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MOST_NAMES = 6
 
 
 def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether one step with the sum of two gradients differs from two steps for good. Under SGD it fades."""
+    """Whether one step with the sum of two gradients differs permanently from two steps. Under SGD it fades."""
     return not isinstance(optimizer, torch.optim.SGD)
 
 
 def _with_running_statistics(parameters: Iterable[torch.Tensor], model: torch.nn.Module | None) -> str:
-    """Name the modules, such as BatchNorm, that have some of these parameters, and are not in `model`; "" if none.
+    """Return the names of modules, such as BatchNorm, that own some parameters and are not in `model`; "" if none.
 
-    A parameter does not know its module, so all modules of the process are searched. Names are those of the largest
-    module that contains them. Modules without parameters (`affine=False`) are not found.
+    A parameter does not know its module, so all modules of the process are searched. A name comes from the largest
+    module that contains the named one. Modules without parameters (`affine=False`) are not found.
     """
     ours = set(map(id, parameters))
     known = set() if model is None else set(map(id, model.modules()))
@@ -47,7 +47,7 @@ def _with_running_statistics(parameters: Iterable[torch.Tensor], model: torch.nn
 
 
 def warn_of_running_statistics(name: str, parameters: Iterable[torch.Tensor], model: torch.nn.Module | None) -> None:
-    """Warn of modules with running statistics that are not in `model`; called where the optimizer is made."""
+    """Warn about modules with running statistics that are not in `model`; called at creation of the optimizer."""
     if modules := _with_running_statistics(parameters, model):
         warnings.warn(
             f"{name}: running statistics of {modules} are not averaged: ranks evaluate different models. Pass "

@@ -1,4 +1,4 @@
-"""Eager-SGD for PyTorch: an optimizer whose gradients are averaged by partial allreduces (eager-SGD, algorithm 2)."""
+"""Eager-SGD for PyTorch: an optimizer that averages gradients by partial allreduces (eager-SGD, algorithm 2)."""
 
 from __future__ import annotations
 
@@ -37,64 +37,69 @@ MIB = 2**20
 
 
 class EagerOptimizer(StepStatistics, CollectiveOptimizer):
-    """Any `torch.optim.Optimizer`, whose `step` uses gradients averaged over ranks without waiting for stragglers.
+    """Wrap a `torch.optim.Optimizer` so that it steps with averaged gradients and does not wait for stragglers.
 
-    Gradients are fused into buckets, each with a persistent partial allreduce. `backward()` contributes a bucket as
-    soon as it has all its gradients; `step()` contributes the others, waits as the policy says, and lets the wrapped
-    optimizer step with the averages in `.grad`. What a rank contributed too late goes into the next round.
+    Gradients are fused into buckets, each with a persistent partial allreduce. `backward()` contributes a bucket once
+    all its gradients are ready. `step()` contributes the remaining buckets, waits as the policy requires, writes the
+    averages to `.grad` and calls the wrapped optimizer's `step()`. Gradients that arrive late enter the next round.
 
-    Made and closed by all ranks. As a context manager it is flushed and closed at the end (collective); if the block
-    raises, it is closed at once, and a `RuntimeWarning` says what is discarded.
+    All ranks create and close it together. Used as a context manager, it flushes and closes at the end (collective). If
+    the block raises, it closes at once, and a `RuntimeWarning` reports the discarded contributions.
 
-    A second one in a thread is refused, by `ValueError`, if ranks could wait for each other in both: see docs/torch.md.
+    A second optimizer in the same thread raises `ValueError` if ranks could wait for each other in both: see
+    docs/torch.md.
 
     Parameters
     ----------
     optimizer
-        Anything but LBFGS, whose steps evaluate the model several times. Its parameters are in host memory, or on one
-        CUDA device: move the model there before.
+        Any optimizer except LBFGS, whose steps evaluate the model several times. Its parameters are in host memory or
+        on one CUDA device. Move the model to its device first.
     comm
-        A `Communicator`, or an mpi4py communicator, for which one is made and closed with this optimizer.
+        A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
+        closes it with itself.
     policy
-        Who may start a round: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: half of the
-        ranks, once they have arrived. See docs/semantics.md.
+        When a round may start: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: once half of
+        the ranks have arrived. See docs/semantics.md.
     missed
-        What a rank that is behind is given: "sum", all results that it missed, or "latest", the newest alone
-        (eager-SGD: replicas drift apart, and `sync_every` brings them together).
+        The results that a rank receives when it is behind: "sum" for all missed results, "latest" for only the newest
+        (eager-SGD: replicas drift apart, and `sync_every` makes them equal again).
     divide_by
-        Divide a sum of gradients by the size of the communicator ("world"; eager-SGD), or by the number of ranks that
-        are in the round ("contributors").
+        Divide the sum of gradients by the size of the communicator ("world", as eager-SGD does), or by the number of
+        ranks in the round ("contributors").
     bucket_bytes
-        A bucket is closed when it has so many.
+        Size in bytes at which a bucket is closed.
     sync_every
-        Call `synchronize_parameters` after so many steps, of which all ranks make equally many then. None: never.
+        Call `synchronize_parameters` after this many steps. All ranks must then make the same number of steps. None:
+        never.
     overlap
-        Contribute during `backward()`. False: not before `step()`, so that gradients may be changed until then, and
-        accumulate over several `backward()` without `no_sync`.
+        Contribute during `backward()`. If False, contribute only in `step()`: until then, gradients may change, and
+        they accumulate over several `backward()` calls without `no_sync`.
     model
-        Whose buffers, such as running statistics, and other parameters are broadcast too, and whose buffers `finish`
-        averages. None: there are none, or they stay each rank's own.
+        The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
+        buffers `finish` averages. None: the model has none, or each rank keeps its own.
     broadcast
-        Give all ranks the parameters of rank 0 at first.
+        Start all ranks with the parameters of rank 0.
     broadcast_state
-        Give them rank 0's buffers of `model` too, and the state and hyperparameters of the wrapped optimizer, such as
-        momentum and learning rates: a checkpoint may be loaded on rank 0 alone. None: as `broadcast`.
+        Also start all ranks with rank 0's buffers of `model`, and with the state and hyperparameters of its wrapped
+        optimizer, such as momentum and learning rates. It is then enough to load a checkpoint on rank 0. None: same as
+        `broadcast`.
     max_staleness, history
         As for `Communicator.partial_allreduce`.
     staged
-        Copy gradients on a CUDA device through pinned memory of the host. None: if the partial allreduce cannot take
-        them on the device; then a `RuntimeWarning` of rank 0 says why. False: that is an error. See `memory`.
+        Copy gradients on a CUDA device through pinned host memory. None: only if the partial allreduce cannot use
+        device memory; a `RuntimeWarning` on rank 0 then gives the reason. False: raise an error in that case. See
+        `memory`.
     timeout
-        Seconds for each step, flush and synchronization. None: the communicator's default.
+        Limit in seconds for each step, flush and synchronization. None: the communicator's default.
     name
-        In messages and traces.
+        Name in messages and traces.
 
     Raises
     ------
     TypeError, ValueError
-        An argument or a parameter is refused: on this rank. The others raise `MismatchError`.
+        An argument or a parameter is invalid on this rank. The other ranks raise `MismatchError`.
     MismatchError
-        Arguments, or shapes, dtypes or order of parameters differ between ranks.
+        The arguments, or the shapes, dtypes or order of the parameters, differ between ranks.
 
     >>> import torch, pycollectives as pc
     >>> from mpi4py import MPI
@@ -176,7 +181,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             warnings.warn(f"{text}; pass staged=True to accept this without a warning", RuntimeWarning, stacklevel=3)
 
     def _warn_if_adaptive(self) -> None:
-        """Warn that a late rank takes one step with the sum of several averages, where others take several steps."""
+        """Warn that a late rank makes one step with the sum of several averages, where others make several steps."""
         apart = self._arguments.sync_every is None and not isinstance(self._arguments.policy, Full)
         if apart and is_adaptive(self.optimizer) and self._comm.size > 1 and self._comm.rank == 0:
             warnings.warn(
@@ -188,7 +193,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     @property
     def memory(self) -> Literal["host", "device", "staged"]:
-        """What the partial allreduce works on: gradients in memory of the "host", on their "device", or "staged"."""
+        """The memory that the partial allreduce uses: "host", "device", or "staged" (gradients copied to the host)."""
         return self._arguments.memory
 
     def _make_mean(self, name: str, like: torch.Tensor) -> TensorMean:
@@ -197,21 +202,21 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     # ------------------------------------------------------------------------------------------------ parameters
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters to the wrapped optimizer, and buckets for them; collective, between steps.
+        """Add parameters to the wrapped optimizer and make buckets for them; collective, between steps.
 
         Raises
         ------
         TypeError, ValueError
-            The wrapped optimizer refuses the group, or its gradients cannot be averaged: on this rank. The others raise
-            `MismatchError`, and no rank has the group.
+            The wrapped optimizer refuses the group on this rank, or its gradients cannot be averaged. The other ranks
+            raise `MismatchError`. No rank keeps the group.
         MismatchError
-            Shapes, dtypes or order of parameters differ between ranks, none of which has the group then.
+            Shapes, dtypes or order of the parameters differ between ranks. No rank keeps the group.
         RuntimeError, StallError, ClosedError
             As `flush`.
         """
         self._check_between_steps("add_param_group")
         deadline = Deadline(self._timeout)
-        self._flush(deadline)  # ranks wait for each other here: none may be needed in a bucket
+        self._flush(deadline)  # the calls below wait for all ranks, so that no rank may wait in a bucket
         groups = self.optimizer.param_groups
         before = len(groups)
 
@@ -228,14 +233,15 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             self._gradients.add(self._initial.take_from_rank_0(deadline, before), self._arguments.bucket_bytes)
 
     def add_unfrozen(self) -> None:
-        """Make buckets for parameters that require gradients by now, and have none; collective, between steps.
+        """Make buckets for parameters that were unfrozen after creation; collective, between steps.
 
-        For layers that were frozen when this optimizer was made. If there are none, it only flushes.
+        A parameter counts as unfrozen if it requires gradients and has no bucket. Without such parameters, the call
+        only flushes.
 
         Raises
         ------
         MismatchError
-            They differ between ranks.
+            The unfrozen parameters differ between ranks.
         RuntimeError, StallError, ClosedError
             As `flush`.
         """
@@ -252,25 +258,26 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     # ------------------------------------------------------------------------------------------------ a step
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Let gradients accumulate: nothing is contributed by a `backward()` in this block, as with torch's DDP."""
+        """Accumulate gradients: a `backward()` in this block contributes nothing. Same as `no_sync` of torch's DDP."""
         return self._gradients.no_sync()
 
     @torch.compiler.disable
     def average_gradients(self) -> None:
-        """Contribute what is not yet, wait as the policy says, and put averages into `.grad`.
+        """Contribute the remaining gradients, wait as the policy requires, and write the averages to `.grad`.
 
-        `step()` does it. To be called before, by programs that change averaged gradients, such as by clipping; `step()`
-        then only lets the wrapped optimizer step.
+        `step()` calls this method. Call it yourself, before `step()`, to change the averaged gradients, for example to
+        clip them. `step()` then only calls the wrapped optimizer.
 
         Raises
         ------
         RuntimeError
-            Gradients were changed after `backward()`; a parameter was unfrozen, and `add_unfrozen` was not called; a
-            `backward()` came after averages that neither `step()` used nor `zero_grad()` of this optimizer dropped.
+            Gradients changed after `backward()`. Or a parameter was unfrozen without a call of `add_unfrozen`. Or a
+            `backward()` followed averages that were neither used by `step()` nor dropped by `zero_grad()` of this
+            optimizer.
         ValueError
-            The model was given to `DistributedDataParallel` after this optimizer was made.
+            The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError
-            Not done in time. To be called again: it goes on where it was.
+            The time limit was reached. Call again to continue.
         ClosedError
             This rank has left.
         """
@@ -285,13 +292,18 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Average gradients, and let the wrapped optimizer step with them.
+        """Average the gradients and make a step of the wrapped optimizer with them.
 
         Parameters
         ----------
         closure
-            Evaluates the model and returns the loss, as for the wrapped optimizer; gradients are averaged after it.
-            A step that is called again after `StallError` does not run it again.
+            Function that evaluates the model and returns the loss, as for the wrapped optimizer. Gradients are averaged
+            after it. If `step` is called again after `StallError`, the closure does not run again.
+
+        Returns
+        -------
+        float or None
+            The loss that the closure returned; None without a closure.
 
         Raises
         ------
@@ -299,7 +311,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             As `average_gradients`.
         """
         self._check_open()
-        if self._unsynchronized is not None:  # the last step ran into its time limit there
+        if self._unsynchronized is not None:  # the last step reached its time limit while it synchronized
             (loss,) = self._unsynchronized
             self._flush(Deadline(self._timeout))
             return loss
@@ -318,7 +330,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         return loss
 
     def _evaluate(self, closure: Callable[[], float]) -> float:
-        if self._evaluated is None or not self._gradients.on_their_way:  # else this step ran into its time limit
+        if self._evaluated is None or not self._gradients.on_their_way:  # not repeated after a timeout
             self._gradients.end_step()
             self._evaluated = (closure(),)
         (loss,) = self._evaluated
@@ -328,25 +340,25 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     # ------------------------------------------------------------------------------------------------ all ranks
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Deliver the gradients that still wait, of all ranks, and apply what this rank is owed; collective.
+        """Deliver all pending gradients and apply the outstanding results of this rank; collective.
 
-        Owed are, in one average: results that it has not been given (`missed="latest"`: some of them), and those of a
-        last round with all gradients that wait. If there are any, the wrapped optimizer steps once with them. `.grad`
-        is afterwards as it was before, for the next step. Other optimizers of this thread and `Communicator` that may
-        wait are flushed with it.
+        The outstanding results are added up into one average. They are the results that this rank has not received
+        (`missed="latest"`: some of them), and the result of a last round with all pending gradients. If there are any,
+        the wrapped optimizer makes one step with them. `.grad` is unchanged afterwards. Other optimizers of this thread
+        and `Communicator` whose calls may wait are flushed too.
 
         Parameters
         ----------
         timeout
-            Seconds; None for this optimizer's, `math.inf` for no limit.
+            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
 
         Raises
         ------
         RuntimeError
-            Gradients are on their way, or averages wait, for a `step()`.
+            Gradients are in flight, or averages are unused: call `step()` first.
         StallError
-            Some ranks do not flush in time. To be called again: it goes on where it was, and is to be through before
-            the next gradients.
+            Some ranks did not flush within the limit. Call again to continue. The flush must complete before the next
+            gradients.
         ClosedError
             This rank has left.
         """
@@ -406,7 +418,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """What a GradScaler asks in its `step`: False, it is to unscale `.grad` itself, which no version shows."""
+        """False: `GradScaler.step` must unscale `.grad` itself. Raise if `backward()` has contributed already."""
         if self._gradients.on_their_way:
             raise RuntimeError(
                 "GradScaler: backward() has contributed scaled gradients: call average_gradients() before, or make "
@@ -415,7 +427,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         return False
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the wrapped optimizer's; averages that no step used are dropped, as when a GradScaler skips one."""
+        """Clear gradients like the wrapped optimizer; drop unused averages, as when a GradScaler skips a step."""
         super().zero_grad(set_to_none=set_to_none)
         self._gradients.clear()
 

@@ -1,4 +1,4 @@
-"""The mean over all ranks of a vector: a call that ran into its time limit goes on when it is called again."""
+"""The mean of a vector over all ranks; after a timeout, the next call continues."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["ExactMean"]
 
 
 class ExactMean:
-    """One rank's side; collective to make and to call. A rank that has left has no part.
+    """Computes the mean over the ranks that have not left. Creation and calls are collective.
 
     Attributes
     ----------
     rounds
-        The partial allreduce that it stands on.
+        The partial allreduce that computes it.
     """
 
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
-        """Make it for arrays of the count and dtype of `like`."""
+        """Create the mean for arrays with the count and dtype of `like`."""
         self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
         self.rounds.discards = False  # no later mean delivers missing values
         self._round: Round | None = None
@@ -37,7 +37,7 @@ class ExactMean:
         Raises
         ------
         StallError
-            Not done in time. The next call goes on where this one was, whatever its `values` are.
+            The time limit was reached. The next call continues this one and ignores its own `values`.
         """
         if self._round is None:
             self._round = self.rounds.contribute(values)
@@ -49,7 +49,7 @@ class ExactMean:
         return mean
 
     def leave(self) -> None:
-        """Take no further part; without waiting."""
+        """Leave without waiting for other ranks."""
         self.rounds.leave()
 
     def abort(self) -> None:

@@ -1,7 +1,7 @@
-"""How ranks exchange parameters: one class for each method of a `DecentralizedOptimizer`, and a table of them.
+"""The exchange of parameters: one class for each method of a `DecentralizedOptimizer`, and a table of them.
 
-A class says what happens around the update that a rank computes with its own gradient: `before_update`, `after_update`.
-After an error both may be called again, and continue where they were, unless the class excludes it.
+A class defines what happens before and after the local update (`before_update`, `after_update`). After an error, both
+can be called again to continue, unless the class excludes it.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ AveragingT = TypeVar("AveragingT", bound=Averaging)
 StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum | HopCollective | PartialReduce)
 
 NO_END = 1 << 40
-"""Iterations: training says when it ends."""
+"""Number of iterations without an end: the training loop decides when to stop."""
 
 
 class Exchange(ABC, Generic[AveragingT]):
-    """One rank's side of a method; collective to make.
+    """One rank's side of a method; its creation is collective.
 
     Attributes
     ----------
     averaging
-        What it stands on. It is another one after a flush of some methods.
+        The collective that does the work. Under some methods a flush replaces it by a new one.
     """
 
     waits: ClassVar[Waits]
     topology: ClassVar[str | None]
-    """By default; None: the method has none."""
+    """The default topology; None if the method has no topology."""
 
     options: ClassVar[tuple[str, ...]]
-    """That it takes besides, those of the collective."""
+    """The options of the collective that the method accepts."""
 
     averaging: AveragingT
 
@@ -66,65 +66,65 @@ class Exchange(ABC, Generic[AveragingT]):
 
     @classmethod
     def check(cls, **options: Any) -> None:
-        """Raise ValueError where an option is one of the collective's, and not of this method's."""
+        """Raise ValueError for an option value that the collective accepts and this method does not."""
 
     @abstractmethod
     def join(self) -> None:
-        """Take part, with the model that is shown; collective."""
+        """Join with the current parameters as the model; collective."""
 
     def before_update(self, deadline: Deadline) -> None:
-        """Do what comes before the rank computes its update."""
+        """Prepare for the local update."""
 
     @abstractmethod
     def after_update(self, deadline: Deadline) -> None:
-        """Hand over what the update has changed, and show the model at which the next gradient is computed."""
+        """Hand over the change made by the update; show the model at which the next gradient is computed."""
 
     def start_flush(self) -> None:
-        """Let no rank wait for this one; without waiting. Again does nothing."""
+        """Leave, so that no rank waits for this one; returns at once. A second call does nothing."""
 
     def wait_for_flush(self, deadline: Deadline) -> None:
-        """Deliver what still waits; collective."""
+        """Deliver all pending data; collective."""
 
     def end_flush(self, rejoin: bool) -> None:
-        """Show the model that came of it, and take part again if training may go on; collective."""
+        """Show the resulting model, and join again if training may continue; collective."""
 
     @abstractmethod
     def equalize(self, deadline: Deadline) -> None:
         """Show the mean of all ranks' models, after a flush; collective."""
 
     def leave(self) -> None:
-        """Take no further part; without waiting."""
+        """Leave without waiting for other ranks."""
         self.averaging.leave()
 
     def abort(self) -> int:
-        """Leave at once; return how many contributions are lost."""
+        """Leave at once; return the number of discarded contributions."""
         return self.averaging.abort()
 
     @property
     def collectives(self) -> list[AnyCollective]:
-        """All that it stands on."""
+        """The collectives that the method uses."""
         return [self.averaging]
 
 
 class AdPsgd(Exchange[PairwiseAveraging]):
-    """AD-PSGD (Lian et al. 2018, Algorithm 1): the update of an older x' is added to whatever the model has become."""
+    """AD-PSGD (Lian et al. 2018, Algorithm 1): adds the update, computed at an older model x', to the current model."""
 
     waits = Waits.NEVER
     topology = "bipartite-exponential"
     options = ("pace", "rate", "order", "seed", "weighting")
 
     def join(self) -> None:
-        """Make the model that is averaged with neighbors."""
+        """Create the model that is averaged with neighbors."""
         self.averaging = self._comm.pairwise_averaging(self._shown.values, **self._arguments)
         self._model = np.empty_like(self._shown.values)
 
     def after_update(self, deadline: Deadline) -> None:
-        """Add the update, and show what the model is now: x' of the next step."""
+        """Add the update, and show the current model: x' of the next step."""
         self._apply()
         self._shown.show(self.averaging.read(self._model))
 
     def equalize(self, deadline: Deadline) -> None:
-        """Let the library do it."""
+        """Show the mean, computed by the collective."""
         self._apply()
         self._shown.show(self.averaging.equalize(timeout=deadline.remaining()))
 
@@ -141,14 +141,14 @@ class A2cid2(AdPsgd):
 
 
 class WithMean(Exchange[AveragingT]):
-    """A method whose ranks take the mean of all their models too, where those settle."""
+    """A method that also computes the mean of all models, when ranks settle."""
 
     def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
         self._mean = ExactMean(comm, shown.values, f"{name}.mean")
         super().__init__(comm, shown, name, **options)
 
     def leave(self) -> None:
-        """Take no further part; without waiting."""
+        """Leave without waiting for other ranks."""
         try:
             super().leave()
         finally:
@@ -164,19 +164,19 @@ class WithMean(Exchange[AveragingT]):
 
     @property
     def collectives(self) -> list[AnyCollective]:
-        """All that it stands on."""
+        """The collectives that the method uses, with the mean."""
         return [*super().collectives, self._mean.rounds]
 
 
 class Stepwise(WithMean[StepwiseT]):
-    """Ranks average step by step, and wait for the models of others.
+    """A method whose ranks average in steps and wait for each other's models.
 
-    To flush is to settle: each rank leaves, so that those with more steps go on without it, all take the mean of all
-    models, and make the collective anew.
+    A flush settles the models. Each rank leaves, so that ranks with more steps continue without it. All ranks then
+    compute the mean of all models and create a new collective.
     """
 
     waits = Waits.DATA
-    _left: bool  # and shows the settled model
+    _left: bool  # this rank has left, and shows the settled model
     _settled: Array | None = None  # this rank's part of the mean, between two calls of `wait_for_flush`
 
     def start_flush(self) -> None:
@@ -184,7 +184,7 @@ class Stepwise(WithMean[StepwiseT]):
         self.averaging.leave()
 
     def wait_for_flush(self, deadline: Deadline) -> None:
-        """Take what was on its way, and the mean over ranks."""
+        """Receive the models in flight, and compute the mean over ranks."""
         if self._left:
             return
         if self._settled is None:
@@ -194,26 +194,26 @@ class Stepwise(WithMean[StepwiseT]):
         self._left = True
 
     def end_flush(self, rejoin: bool) -> None:
-        """Show the mean."""
+        """Join again if training may continue; the mean is shown already."""
         if rejoin:
             self.join()
 
     def equalize(self, deadline: Deadline) -> None:
-        """Nothing: models are equal after a flush."""
+        """Do nothing: models are equal after a flush."""
 
     def join(self) -> None:
-        """Make the collective."""
+        """Create the collective."""
         self.averaging = self._make()
         self._model: Array = self._shown.values.copy()  # before it is rounded to be shown
         self._left = False
 
     @abstractmethod
     def _make(self) -> StepwiseT:
-        """Make the collective."""
+        """Create the collective."""
 
     @abstractmethod
     def _sum(self, deadline: Deadline) -> Array:
-        """Return this rank's part of the sum over ranks, of which the mean is taken, after it has left."""
+        """Return this rank's term of the mean, after it has left."""
 
 
 class DPsgd(Stepwise[NeighborAveraging]):
@@ -221,7 +221,7 @@ class DPsgd(Stepwise[NeighborAveraging]):
 
     topology = "ring"
     options = ("weights",)
-    _arrived: bool  # the average of the step that was started
+    _arrived: bool  # the average of the started step is here
 
     def join(self) -> None:
         """Send the neighbors the first model."""
@@ -263,7 +263,7 @@ class Sgp(Stepwise[PushSum]):
         self._started = False
 
     def after_update(self, deadline: Deadline) -> None:
-        """Give shares of the sum, take those that have come, and show the de-biased model."""
+        """Send shares of the sum, add the shares that have arrived, and show the de-biased model."""
         if not self._started:
             self._step = self.averaging.start(self._model + self._shown.change())
             self._started = True
@@ -320,7 +320,7 @@ class PReduce(Stepwise[PartialReduce]):
     options = ("groups", "weighting", "coordinator_rank")
 
     def after_update(self, deadline: Deadline) -> None:
-        """Average the updated model with this rank's next group, and show it; after an error it cannot go on."""
+        """Average the updated model with this rank's next group, and show it. After an error it cannot continue."""
         if self.averaging.failed is None:
             self._model += self._shown.change()
         self.averaging.average(self._model, timeout=deadline.remaining())
@@ -334,9 +334,9 @@ class PReduce(Stepwise[PartialReduce]):
 
 
 class ParameterServer(WithMean[Server]):
-    """A parameter server (Zhao et al. 2021): ranks push updates, and pull what the model has become.
+    """A parameter server (Zhao et al. 2021): ranks push updates and pull the new model.
 
-    The server adds the updates of one round, as the synchronization says, divided by their number.
+    The server adds the mean of the updates of one round. The synchronization defines the rounds.
     """
 
     waits = Waits.DATA
@@ -345,13 +345,13 @@ class ParameterServer(WithMean[Server]):
 
     @classmethod
     def check(cls, **options: Any) -> None:
-        """Refuse a synchronization in which ranks push models."""
+        """Raise ValueError for a synchronization in which ranks push models."""
         sync = options.get("sync", "bsp")
         if isinstance(checked_sync(sync), EAMSGD):
             raise ValueError(f"sync: expected one in which gradients are pushed, got {sync!r}")
 
     def join(self) -> None:
-        """Give the servers the model that all ranks have."""
+        """Create the servers with the common model."""
         self.averaging = self._comm.parameter_server(
             self._shown.values,
             update=SGD(rate=1.0),
@@ -365,17 +365,17 @@ class ParameterServer(WithMean[Server]):
         self._met = False  # all ranks have flushed
 
     def after_update(self, deadline: Deadline) -> None:
-        """Push what the update has changed, which the server subtracts, and show the model when this rank may go on."""
+        """Push the negated change, which the server subtracts; show the model when this rank may continue."""
         if not self._pushed:
             self._push(deadline)
         self._pull(deadline)
         self._pushed = False
 
     def start_flush(self) -> None:
-        """Nothing: it takes an answer of the servers."""
+        """Do nothing: a flush needs an answer from the servers."""
 
     def wait_for_flush(self, deadline: Deadline) -> None:
-        """Push what the program has changed, suspend this rank, and show the newest model."""
+        """Push the program's changes, suspend this rank, and show the newest model."""
         if self._flushed:
             return
         if not self._pushed and self._shown.change().any():
@@ -386,11 +386,11 @@ class ParameterServer(WithMean[Server]):
         self._pushed, self._flushed = False, True
 
     def end_flush(self, rejoin: bool) -> None:
-        """Note that it is over."""
+        """Note that the flush is over."""
         self._flushed = False
 
     def equalize(self, deadline: Deadline) -> None:
-        """Show the model that all updates of all ranks have made; the mean, should some pull a newer one."""
+        """Show the model with all updates of all ranks; the mean, in case some ranks pull a newer model."""
         if not self._met:
             self._mean(self._shown.values, deadline)
             self._met = True
@@ -419,4 +419,4 @@ EXCHANGES: dict[str, type[Exchange[Any]]] = {
     "p-reduce": PReduce,
     "parameter-server": ParameterServer,
 }
-"""By the names that `DecentralizedOptimizer` takes."""
+"""The classes by the method names that `DecentralizedOptimizer` accepts."""

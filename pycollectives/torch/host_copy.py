@@ -1,4 +1,4 @@
-"""Memory of the host beside tensors on a device: pinned, so that the device itself copies there and back."""
+"""Pinned host memory for tensors on a device, so that the device copies to the host and back."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ __all__ = ["HostCopy", "host_memory", "wait_for"]
 def host_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return a tensor of zeros on the host, for copies from and to a device."""
     pinned = device.type == "cuda"
-    with torch.cuda.device(device) if pinned else contextlib.nullcontext():  # or it would be that of the first device
+    with torch.cuda.device(device) if pinned else contextlib.nullcontext():  # otherwise it belongs to device 0
         return torch.zeros(shape, dtype=dtype, pin_memory=pinned)
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until PyTorch's current stream of a device has done what it was given; the host is always done."""
+    """Wait until PyTorch's current stream of a device has completed its work; on the host, return at once."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 
 
 class HostCopy:
-    """Memory of the host, as much as a tensor has.
+    """Host memory of the size of a tensor.
 
-    Copies come after what PyTorch's current stream was given, and are done when the call returns.
+    Copies run after the earlier work of PyTorch's current stream, and are complete when the call returns.
 
     Attributes
     ----------
     array
-        The memory, as an array of NumPy.
+        The memory as a NumPy array.
     """
 
     def __init__(self, like: torch.Tensor) -> None:
-        """Allocate it; nothing is copied yet."""
+        """Allocate the memory, without a copy."""
         self._tensor = host_memory(like.shape, like.dtype, like.device)
         self.array: Array = self._tensor.numpy()
 
@@ -53,10 +53,10 @@ class HostCopy:
     def put(self, tensor: torch.Tensor) -> None:
         """Copy `array` to a tensor."""
         tensor.copy_(self._tensor, non_blocking=True)
-        wait_for(tensor.device)  # else the host might change the array meanwhile
+        wait_for(tensor.device)  # the host may change the array after the call
 
     def put_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """Copy parts of `array`, from an element on, to tensors of any strides on one device."""
+        """Copy parts of `array`, given by their first elements, to tensors of any strides on one device."""
         for start, out in outs:
             out.copy_(self._tensor[start : start + out.numel()].view(out.shape), non_blocking=True)
         for device in {out.device for _, out in outs}:

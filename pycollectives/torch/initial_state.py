@@ -1,4 +1,4 @@
-"""What the replicas of a model begin with: rank 0's, as far as it is to be broadcast."""
+"""The initial state of a model's replicas: rank 0's, for the parts that are broadcast."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["InitialState"]
 
 
 class InitialState:
-    """One rank's side.
+    """Broadcasts the initial state from rank 0.
 
     Parameters
     ----------
     optimizer
-        Whose parameters, and state.
+        The optimizer with the parameters and the state.
     comm
-        All ranks.
+        The communicator of all ranks.
     model
-        Whose buffers and other parameters; None: there are none.
+        The model with the buffers and the remaining parameters; None if there are none.
     broadcast
-        Parameters.
+        Broadcast the parameters.
     with_state
-        Buffers, and state and hyperparameters of the optimizer. None: as `broadcast`.
+        Broadcast the buffers, and the state and hyperparameters of the optimizer. None: same as `broadcast`.
     caller
-        For messages.
+        Name of the caller, for messages.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class InitialState:
         name_of: Callable[[torch.Tensor], str],
         options: Mapping[str, str | int | None],
     ) -> Signature:
-        """Return what must be the same on all ranks."""
+        """Return the properties that must be the same on all ranks."""
         frozen, buffers = self._of_the_model(parameters)
         groups = " + ".join(str(len(group["params"])) for group in self._optimizer.param_groups)
         return Signature.of(
@@ -77,12 +77,12 @@ class InitialState:
         )
 
     def pack(self, first_group: int = 0) -> None:
-        """Put the state of parameter groups, from one on, into a form that can be sent; on rank 0."""
+        """On rank 0, pack the state of the groups from `first_group` on for the broadcast."""
         if self._with_state and self._comm.size > 1 and self._comm.rank == 0:
             self._packed = PackedState(self._optimizer, first_group)
 
     def take_from_rank_0(self, deadline: Deadline, first_group: int = 0) -> list[torch.Tensor]:
-        """Give all ranks what rank 0 has, and has packed; return the parameters of the groups; collective."""
+        """Send rank 0's parameters and packed state to all ranks; return the groups' parameters; collective."""
         parameters = parameters_of(self._optimizer.param_groups[first_group:])
         frozen, buffers = self._of_the_model(parameters) if first_group == 0 else ([], [])
         self.broadcast_parameters([*parameters, *frozen], deadline)
@@ -93,12 +93,12 @@ class InitialState:
         return parameters
 
     def broadcast_parameters(self, parameters: list[torch.Tensor], deadline: Deadline) -> None:
-        """Give all ranks rank 0's parameters, if they are to be broadcast; collective."""
+        """Send rank 0's parameters to all ranks, if `broadcast` is set; collective."""
         if self._broadcast:
             broadcast_tensors(self._comm, parameters, deadline)
 
     def _of_the_model(self, parameters: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return the model's parameters that the optimizer does not have, and its buffers."""
+        """Return the model's parameters that are not in `parameters`, and its buffers."""
         if self._model is None:
             return [], []
         ours = set(map(id, parameters))

@@ -1,14 +1,12 @@
-"""Eager-SGD's mean of a flat tensor, wherever that is: one class for each way to the partial allreduce.
+"""Eager-SGD's mean of a flat tensor: one class for each kind of memory, with the same interface.
 
 =========  ==========================================================================================================
-memory     what the partial allreduce is given
+memory     memory that the partial allreduce uses
 =========  ==========================================================================================================
-"host"     The tensor's own memory, which is the host's.
-"device"   The tensor's own memory, which is a CUDA device's.
-"staged"   A copy in pinned memory of the host: for tensors on a device that the partial allreduce does not take.
+"host"     The tensor's memory, on the host.
+"device"   The tensor's memory, on a CUDA device.
+"staged"   A copy in pinned host memory, for a tensor on a device that the partial allreduce cannot use.
 =========  ==========================================================================================================
-
-Who uses a mean gives it tensors, and does not know which it is.
 """
 
 from __future__ import annotations
@@ -36,12 +34,12 @@ Memory: TypeAlias = Literal["host", "device", "staged"]
 
 
 def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
-    """Return how gradients on a device reach the partial allreduce, and why they are staged if nobody asked for that.
+    """Return the memory for gradients on a device, and the reason for staging if it was not requested.
 
     Raises
     ------
     TypeError, ValueError
-        `staged` is no flag, or False where they have to be staged.
+        `staged` is neither a bool nor None, or it is False and gradients must be staged.
     """
     if not (staged is None or isinstance(staged, bool)):
         raise TypeError(f"staged: expected True, False or None, got {staged!r}")
@@ -56,15 +54,18 @@ def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
 
 
 class TensorMean(EagerMean, ABC):
-    """The mean over ranks of tensors of one dimension."""
+    """The mean over ranks of one-dimensional tensors."""
 
     @abstractmethod
     def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """Write parts of the newest mean, from an element on, into tensors of any strides and floating-point type."""
+        """Write parts of the newest mean to tensors of any strides and floating-point dtype.
+
+        `outs` has pairs of the part's first element and the tensor.
+        """
 
 
 class HostMean(TensorMean):
-    """Of a tensor in memory of the host."""
+    """The mean of a tensor in host memory."""
 
     def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
         super().__init__(comm, like.numpy(), **options)
@@ -95,7 +96,7 @@ class HostMean(TensorMean):
 
 
 class StagedMean(TensorMean):
-    """Of a tensor on a device, which is copied to the host, and from there."""
+    """The mean of a tensor on a device that is copied to the host and back."""
 
     def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
         self._copy = HostCopy(like)
@@ -123,7 +124,7 @@ class StagedMean(TensorMean):
 
 
 class DeviceMean(TensorMean):
-    """Of a tensor on a CUDA device, which the partial allreduce reads and writes there."""
+    """The mean of a tensor on a CUDA device that the partial allreduce uses directly."""
 
     def write_to(self, out: torch.Tensor) -> torch.Tensor:
         """See `EagerMean`."""
@@ -142,10 +143,10 @@ class DeviceMean(TensorMean):
 
 
 def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
-    """Return a tensor of the memory of a result; PyTorch's current stream waits for the values.
+    """Return a tensor on the memory of a result; PyTorch's current stream waits for the values.
 
-    PyTorch does not look at the stream that a CUDA array interface names, on which the result is written: that of the
-    newest contribution, which a backward pass may have made on another one.
+    The CUDA array interface names the stream that writes the result, which PyTorch ignores. It is the stream of the
+    newest contribution, and a backward pass may have used another stream than the current one.
     """
     written_on, current = result.__cuda_array_interface__["stream"], torch.cuda.current_stream(device)
     if written_on != handle_of_stream(current):
@@ -154,4 +155,4 @@ def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
 
 
 MEANS: dict[Memory, type[TensorMean]] = {"host": HostMean, "device": DeviceMean, "staged": StagedMean}
-"""By the ways to the partial allreduce."""
+"""Mean classes by kind of memory."""

@@ -1,4 +1,4 @@
-"""What is in the memory of gradients, and in which of them averages can be written."""
+"""Compare the bits of gradients, and find out whether averages can be written into their memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
-"""Integers of the same size: to compare floats to the bit, signs of zeros and NaN included."""
+"""Integer dtypes of the same size, to compare floats bit for bit, with signs of zeros and NaN."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _memcmp = _libc.memcmp
@@ -31,22 +31,22 @@ _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class _Piece(ctypes.Structure):
-    """Of memory: `struct iovec`."""
+    """A piece of memory: `struct iovec`."""
 
     _fields_ = (("address", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 def is_writable(tensor: torch.Tensor) -> bool:
-    """Whether memory that PyTorch has not allocated, or has shown to NumPy, can be written; a tensor does not tell."""
+    """Whether the tensor's memory can be written. PyTorch does not know it for foreign memory or after `numpy()`."""
     if tensor.untyped_storage().resizable() or tensor.is_cuda or tensor.numel() == 0:
         return True
     byte = ctypes.byref(_Piece(tensor.data_ptr(), 1))
-    written = _libc.process_vm_writev(os.getpid(), byte, 1, byte, 1, 0)  # to itself: no value changes
+    written = _libc.process_vm_writev(os.getpid(), byte, 1, byte, 1, 0)  # onto itself, so no value changes
     return bool(written == 1 or ctypes.get_errno() != errno.EFAULT)
 
 
 def increment_version(tensor: torch.Tensor) -> None:
-    """Let autograd know that a tensor has changed: a graph that has saved it says so, if it is needed."""
+    """Tell autograd that a tensor has changed, so that a graph which saved it raises an error in backward."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
@@ -66,7 +66,7 @@ def why_not_averaged(gradient: torch.Tensor, part: torch.Tensor) -> str | None:
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether elements share memory, as of an expanded tensor; also if that cannot be ruled out by its strides."""
+    """Whether elements may share memory, as in an expanded tensor; False only if the strides exclude it."""
     end = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -77,7 +77,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
-    """Whether a gradient has the bits of a part of a bucket, whatever its strides, or has them in its own type."""
+    """Whether a gradient, of any strides, has the bits of a part of a bucket once converted to its dtype."""
     if gradient.shape != part.shape:
         return False
     if gradient.dtype is part.dtype and gradient.is_contiguous() and not (_is_on_device(part) or gradient.is_neg()):
@@ -86,7 +86,7 @@ def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
 
 
 def first_difference(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int | None:
-    """Return the place of the first pair of a gradient and a part of a bucket that are not the same to the bit."""
+    """Return the index of the first pair of gradient and bucket part that differ in any bit, or None."""
     if pairs and _is_on_device(pairs[0][1]):  # the host waits for the device once
         differ = [(_bits(gradient, part.dtype) != _bits(part, part.dtype)).any() for gradient, part in pairs]
         places = torch.stack(differ).nonzero().flatten().tolist()
@@ -104,14 +104,14 @@ def _bits(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 class OwnMemory:
-    """Tells which gradients have memory of their own, at one moment.
+    """The gradients that have memory of their own, at one moment.
 
-    A program may set one tensor as the gradient of two parameters, or a view of a parameter as its gradient. An average
-    that is written there would change the other one. And the memory of a gradient may be read-only, as that of a file.
+    A program may use one tensor as the gradient of two parameters, or a view of a parameter as its gradient. An average
+    written there would change the other one. The memory of a gradient may also be read-only, such as a mapped file.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Look at parameters and their gradients."""
+        """Examine parameters and their gradients."""
         self._shared: set[int] = set()  # identities of gradients
         spans = []
         for parameter in parameters:
@@ -134,7 +134,7 @@ class OwnMemory:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int, torch.Tensor]:
-    """Return the addresses from the first element of a tensor to behind the last, and the tensor."""
+    """Return the address of a tensor's first element, the address behind its last, and the tensor."""
     start = tensor.data_ptr()
     if tensor.is_contiguous():
         return start, start + tensor.nbytes, tensor

@@ -1,4 +1,4 @@
-"""The buffers of a model, such as the running statistics of BatchNorm: the same ones on all ranks."""
+"""Average the buffers of a model, such as the running statistics of BatchNorm, over ranks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["ModuleBuffers"]
 
 
 class ModuleBuffers:
-    """All buffers of a model, those that its `state_dict` leaves out too."""
+    """All buffers of a model, including those that its `state_dict` omits."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        """List them."""
+        """List the buffers."""
         self.tensors = list(model.buffers())
 
     def signature(self) -> dict[str, str | int | None]:
@@ -30,9 +30,9 @@ class ModuleBuffers:
         return {"buffers": in_words(self.tensors)}
 
     def average(self, comm: Communicator, deadline: Deadline) -> None:
-        """Give all ranks the mean of floating-point buffers, and rank 0's others, such as counts of steps; collective.
+        """Set floating-point buffers to their mean and others, such as step counts, to rank 0's values; collective.
 
-        Means are in float64, so that what is the same on all ranks stays as it is, to the bit, up to float32.
+        Means are computed in float64, so that equal buffers of types up to float32 do not change in any bit.
         """
         floats = [tensor for tensor in self.tensors if tensor.is_floating_point()]
         flat = FlatTensors(floats, torch.float64)

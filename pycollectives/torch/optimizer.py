@@ -1,7 +1,7 @@
-"""A torch optimizer that works with those of the other ranks: what all of its kind have in common.
+"""Base class of the torch optimizers that exchange gradients or parameters with other ranks.
 
-A derived class says how gradients or parameters are exchanged. It makes its collectives after `_begin`, in
-`_creation`, and implements the methods below "for derived classes".
+A derived class defines the exchange. It makes its collectives after `_begin`, in `_creation`, and implements the
+methods below "for derived classes".
 """
 
 from __future__ import annotations
@@ -40,34 +40,37 @@ if TYPE_CHECKING:
 __all__ = ["CollectiveOptimizer"]
 
 LEFT = "left the communicator"
-"""By which a `StallError` tells of ranks that will never make a call."""
+"""Text by which a `StallError` names ranks that will never make the call."""
 
 _deadlock_guard = DeadlockGuard()
 
 
 class CollectiveOptimizer(WrappedOptimizer, ABC):
-    """A wrapped optimizer with a communicator: made, flushed and closed by all ranks.
+    """A wrapped optimizer with a communicator; all ranks create, flush and close it together.
 
     Parameters
     ----------
     optimizer
-        Any but LBFGS, and none that is wrapped already. Its parameters are in host memory, or on one CUDA device.
+        Any optimizer except LBFGS that is not wrapped yet. Its parameters are in host memory or on one CUDA device.
     comm
-        A `Communicator`, or an mpi4py communicator, for which one is made and closed with this optimizer.
+        A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
+        closes it with itself.
     model
-        Whose buffers and other parameters are broadcast too. None: there are none, or they stay each rank's own.
+        The model whose buffers and remaining parameters are broadcast too. None: the model has none, or each rank keeps
+        its own.
     broadcast
-        Give all ranks the parameters of rank 0 at first.
+        Start all ranks with the parameters of rank 0.
     broadcast_state
-        Give them its buffers, and the state and hyperparameters of the wrapped optimizer. None: as `broadcast`.
+        Also start all ranks with rank 0's buffers, and with the state and hyperparameters of its wrapped optimizer.
+        None: same as `broadcast`.
     timeout
-        Seconds for each call that waits. None: the communicator's default.
+        Limit in seconds for each call that waits. None: the communicator's default.
     name
-        In messages.
+        Name in messages.
     """
 
     _discards: ClassVar[bool] = True
-    """Whether leaving at once can lose what this rank has contributed, so that a warning is worth while."""
+    """Whether leaving at once can discard this rank's contributions, so that it needs a warning."""
 
     _flush_waits_for_all: ClassVar[bool] = True
     """Whether all ranks have called `flush` when it returns."""
@@ -83,13 +86,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         timeout: float | None,
         name: str,
     ) -> None:
-        """See the class; `_begin` is to follow."""
+        """See the class; call `_begin` next."""
         self.optimizer = optimizer
         self._owns_comm = not isinstance(comm, Communicator)
         self._comm = comm if isinstance(comm, Communicator) else Communicator(comm, timeout=timeout)
         self._closed = False
-        self._finishing = False  # `finish` has only to close
-        self._left = False  # the collectives; the communicator of this one's own may still be open
+        self._finishing = False  # `finish` still has to close, and nothing else
+        self._left = False  # the collectives; its own communicator may still be open
         self._name = name
         self._model = model
         self._initial = InitialState(optimizer, self._comm, model, broadcast, broadcast_state, type(self).__name__)
@@ -101,32 +104,32 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @abstractmethod
     def _check_no_step_under_way(self, call: str) -> None:
-        """Raise `RuntimeError` if a step has begun, or its averages wait, so that `call` comes at the wrong time."""
+        """Raise `RuntimeError` if `call` comes too early: a step has begun, or its averages are unused."""
 
     @property
     @abstractmethod
     def _flushing(self) -> bool:
-        """Whether `_start_flush` was called, and `_end_flush` was not."""
+        """Whether a flush has begun (`_start_flush`) and not ended (`_end_flush`)."""
 
     @abstractmethod
     def _start_flush(self) -> None:
-        """Leave, so that no rank waits for this one; nothing if that is so already."""
+        """Leave, so that no rank waits for this one. A second call does nothing."""
 
     @abstractmethod
     def _wait_for_flush(self, deadline: Deadline) -> None:
-        """Deliver what still waits, of all ranks; collective. It goes on where it was, if it ran into its limit."""
+        """Deliver all pending data; collective. After a timeout, call it again to continue."""
 
     @abstractmethod
     def _end_flush(self) -> None:
-        """Apply what this rank is owed; when all optimizers that are flushed together are through."""
+        """Apply this rank's outstanding results, once all optimizers that flush together have delivered."""
 
     @abstractmethod
     def _average_parameters(self, deadline: Deadline) -> None:
-        """Give every rank the mean of all ranks' parameters, after a flush; collective."""
+        """Set the parameters of all ranks to their mean, after a flush; collective."""
 
     @abstractmethod
     def _end_step(self) -> None:
-        """Begin another step, whether or not a `step()` has used what the last one prepared."""
+        """Begin another step; drop averages that no `step()` has used."""
 
     @abstractmethod
     def _leave(self) -> None:
@@ -138,13 +141,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @abstractmethod
     def _collectives(self) -> Sequence[AnyCollective]:
-        """Return all that it stands on."""
+        """Return the collectives of this optimizer."""
 
     # ------------------------------------------------------------------------------------------------ creation
 
     @contextlib.contextmanager
     def _creation(self) -> Iterator[None]:
-        """Limit the time of what is made in the block; abort if that fails."""
+        """Limit the time of the creation in the block; abort if it fails."""
         try:
             with self._within(self._comm._context.deadline_of(self._timeout)) as self._creating:
                 yield
@@ -154,18 +157,18 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @contextlib.contextmanager
     def _within(self, deadline: Deadline) -> Iterator[Deadline]:
-        """Let what the communicator makes or compares in the block share a deadline."""
+        """Apply one deadline to all that the communicator creates or compares in the block."""
         with self._comm._context.rendezvous.within(deadline):
             yield deadline
 
     def _begin(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> list[torch.Tensor]:
-        """Check and compare what all ranks give, and broadcast what rank 0 has; collective.
+        """Check and compare the arguments of all ranks, and broadcast rank 0's state; collective.
 
         Parameters
         ----------
         check
-            Checks the derived class's own arguments, and returns those that must be the same on all ranks, and what
-            the exchange waits for.
+            Function that checks the derived class's arguments. It returns the arguments that must be the same on all
+            ranks, and a `Waits`.
 
         Returns
         -------
@@ -196,13 +199,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         return signature
 
     def _look_for_ddp(self) -> None:
-        """Refuse, at the first step, a model of DistributedDataParallel that was made after this optimizer."""
+        """Refuse, at the first step, a model that DistributedDataParallel wrapped after creation."""
         if not self._looked_for_ddp:
             check_no_ddp(parameters_of(self.optimizer.param_groups))
             self._looked_for_ddp = True
 
     def _checked_groups(self, first_group: int) -> Signature:
-        """Check parameter groups that were added, from one on, and return what must be the same on all ranks."""
+        """Check the groups from `first_group` on; return their signature, which must be the same on all ranks."""
         parameters = parameters_of(self.optimizer.param_groups[first_group:])
         signature = Signature.of(parameters, self._name_of)
         check_one_device(parameters_of(self.optimizer.param_groups))
@@ -214,22 +217,22 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     # ------------------------------------------------------------------------------------------------ all ranks
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Deliver what still waits, of all ranks; collective. See the derived class."""
+        """Deliver all pending data; collective. See the derived class."""
         self._check_between_steps("flush")
         self._flush(self._deadline(timeout))
 
     def _deadline(self, timeout: float | None) -> Deadline:
-        """Return the deadline of a call that was given a limit, or None for that of this optimizer."""
+        """Return the deadline of a call, from its own limit or, if None, from this optimizer's."""
         return Deadline(self._timeout if timeout is None else checked_timeout(timeout))
 
     def _flush(self, deadline: Deadline) -> None:
         together = self._flushed_together()
         with self._within(deadline):
-            for each in together:  # before this rank waits in one: nobody may need it in another
+            for each in together:  # before this rank waits in one, since a rank may need it in another
                 each._start_flush()
             for each in together:
                 each._wait_for_flush(deadline)
-            for each in together:  # not before: if one runs into its time limit, all are called again, and go on
+            for each in together:  # last: after a timeout of one, all are flushed again and continue
                 each._end_flush()
 
     def _flushed_together(self) -> list[CollectiveOptimizer]:
@@ -238,17 +241,21 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         return [self, *(other for other in others if other._flushing == flushing)]
 
     def synchronize_parameters(self, *, timeout: float | None = None) -> None:
-        """Flush, and give every rank the mean of all ranks' parameters (eager-SGD, section 5); collective.
+        """Flush, then set the parameters of all ranks to their mean (eager-SGD, section 5); collective.
 
-        The state of the wrapped optimizer, such as momentum, and buffers of the model stay each rank's own. `timeout`:
-        seconds; None for this optimizer's.
+        The wrapped optimizer's state, such as momentum, and the model's buffers stay local.
+
+        Parameters
+        ----------
+        timeout
+            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
 
         Raises
         ------
         RuntimeError, StallError
             As `flush`.
         ClosedError
-            After `close`; or another rank has left.
+            This optimizer is closed, or another rank has left.
         """
         self._check_between_steps("synchronize_parameters")
         self._flush(deadline := self._deadline(timeout))
@@ -256,7 +263,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _synchronize_flushed(self, deadline: Deadline) -> None:
         try:
-            if self._flush_waits_for_all:  # all ranks come here now; if they do not, the communicator is lost
+            if self._flush_waits_for_all:  # all ranks get here now; if one does not, the communicator is unusable
                 self._meet("synchronize_parameters", deadline.at_least(1.0))
             self._average_parameters(deadline)
         except ClosedError as error:
@@ -266,7 +273,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             ) from None
 
     def _meet(self, call: str, deadline: Deadline) -> None:
-        """Make sure that all ranks come to one call: `preduce` and `mean` do not tell calls apart.
+        """Check that all ranks make the same call: `preduce` and `mean` cannot tell calls apart.
 
         Raises
         ------
@@ -287,22 +294,22 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             raise
 
     def average_buffers(self, model: torch.nn.Module | None = None, *, timeout: float | None = None) -> None:
-        """Flush, and give every rank the mean of all ranks' buffers, such as running statistics; collective.
+        """Flush, then set the buffers of all ranks, such as running statistics, to their mean; collective.
 
-        Of floating-point buffers; others, such as counts of batches, are given rank 0's values. What is the same on all
-        ranks stays as it is, up to float32 to the bit.
+        Floating-point buffers are averaged. Other buffers, such as batch counts, get rank 0's values. A buffer that is
+        equal on all ranks does not change: bit for bit for types up to float32.
 
         Parameters
         ----------
         model
-            Whose buffers. None: of the model that was given when this optimizer was made.
+            The model with the buffers. None: the model that was given when this optimizer was made.
         timeout
-            Seconds; None for this optimizer's, `math.inf` for no limit.
+            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
 
         Raises
         ------
         ValueError, TypeError
-            There is no model, or a buffer is neither in host memory nor on a CUDA device: on this rank. The others
+            This rank has no model, or a buffer that is neither in host memory nor on a CUDA device. The other ranks
             raise `MismatchError`.
         MismatchError
             Number, shapes or dtypes of buffers differ between ranks.
@@ -326,17 +333,22 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         buffers.average(self._comm, deadline)
 
     def average(self, metric: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
-        """Flush, and return the mean over ranks of a number or an array, such as a loss; collective.
+        """Flush, then return the mean over ranks of a number or an array, such as a loss; collective.
 
-        Ranks may have made different numbers of steps. To be called by all of them equally often, between steps. What
-        is evaluated for it, as an argument, is evaluated before the flush: `flush` first if that is to see its step.
+        All ranks call it equally often, between steps; they may have made different numbers of steps. Python evaluates
+        the argument before the flush. Call `flush` first if the metric must include late gradients.
 
         Parameters
         ----------
         metric
             A number, or an array of the same shape on all ranks, as for `Communicator.mean`.
         timeout
-            Seconds; None for this optimizer's, `math.inf` for no limit.
+            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+
+        Returns
+        -------
+        float or numpy.ndarray
+            The mean, the same on all ranks; an array if `metric` is one.
 
         Raises
         ------
@@ -352,11 +364,16 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         return self._comm.mean(on_host, timeout=deadline.remaining())
 
     def finish(self, *, timeout: float | None = None) -> None:
-        """Flush, give every rank the mean of all ranks' parameters, and leave for good; collective.
+        """Flush, set the parameters of all ranks to their mean, and close; collective.
 
-        At the end of a training, before evaluation: ranks may have made different numbers of steps, and end with the
-        same parameters, and with the same buffers (see `average_buffers`) if a model was given when this optimizer was
-        made. Averages that no `step()` used are dropped. `timeout`: seconds; None for this optimizer's.
+        Call it at the end of training, before evaluation. Ranks may have made different numbers of steps. They end with
+        the same parameters and, if a model was given at creation, the same buffers (see `average_buffers`). Averages
+        that no `step()` used are dropped.
+
+        Parameters
+        ----------
+        timeout
+            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
 
         Raises
         ------
@@ -378,15 +395,15 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self.close(timeout=deadline.remaining())
 
     def leave(self) -> None:
-        """Take no further part, without waiting for other ranks. What this rank contributed is still delivered.
+        """Leave without waiting for other ranks; this rank's contributions are still delivered.
 
-        The wrapped optimizer and the model stay usable; averages that no `step()` used are dropped. Leaving again does
+        The wrapped optimizer and the model stay usable. Averages that no `step()` used are dropped. A second call does
         nothing.
         """
         if self._closed:
             return
         left, self._left, self._closed = self.closed, True, True
-        with contextlib.ExitStack() as stack:  # if one raises, the rest is left all the same
+        with contextlib.ExitStack() as stack:  # if one raises, the others are left too
             if self._owns_comm:
                 stack.callback(self._comm.leave)
             if not left:
@@ -394,14 +411,20 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
                 self._end_step()
 
     def close(self, *, timeout: float | None = None) -> None:
-        """`flush`, then `leave`; collective. The wrapped optimizer and the model stay usable. Again does nothing.
+        """Flush, then leave; collective.
 
-        Averages that no `step()` used are dropped. `timeout`: seconds; None for this optimizer's.
+        The wrapped optimizer and the model stay usable. Averages that no `step()` used are dropped. A second call does
+        nothing.
+
+        Parameters
+        ----------
+        timeout
+            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
 
         Raises
         ------
         RuntimeError, StallError
-            As `flush`. It stays open: call it again to go on, or `abort`.
+            As `flush`. The optimizer stays open: call `close` again to continue, or `abort`.
         """
         if self._closed:
             return
@@ -419,10 +442,15 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._closed = True
 
     def abort(self) -> int:
-        """Leave at once, without waiting for other ranks; the number of contributions that are discarded.
+        """Leave at once, without waiting for other ranks, and discard pending contributions.
 
-        For use after an error from which no other call can continue. The wrapped optimizer and the model stay usable.
+        Use it after an error from which no other call can continue. The wrapped optimizer and the model stay usable.
         Call it on all ranks before you make another optimizer on the communicator.
+
+        Returns
+        -------
+        int
+            The number of discarded contributions.
         """
         if self._closed:
             return 0
@@ -434,7 +462,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
                 self._comm.abort()
 
     def statistics(self) -> Statistics:
-        """Return what this rank has counted, of all collectives of this optimizer; local, without communication."""
+        """Return this rank's counters, summed over this optimizer's collectives; local, without communication."""
         each = [collective.statistics() for collective in self._collectives()]
         return Statistics(waited=sum(one.waited for one in each), memory_bytes=sum(one.memory_bytes for one in each))
 
@@ -445,7 +473,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @property
     def comm(self) -> Communicator:
-        """The communicator that it works on."""
+        """The communicator of this optimizer."""
         return self._comm
 
     @property
@@ -455,28 +483,28 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @property
     def failed(self) -> Exception | None:
-        """The exception that made it unusable, which further calls raise; None: it is usable, or closed."""
+        """The exception that made this optimizer unusable, which further calls raise; None if usable or closed."""
         every = [] if self.closed else [self._comm.failed, *(each.failed for each in self._collectives())]
         return next((error for error in every if error is not None), None)
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this optimizer."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Flush and close; after an exception close at once and warn of what is discarded."""
+        """Flush and close; after an exception, close at once and warn about discarded contributions."""
         can_lose = self._discards and not self.closed
         exit_context(self._name, kind, self, self._comm._context, is_open=can_lose)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the wrapped optimizer's state, between steps; averages that no `step()` used are dropped.
+        """Load the wrapped optimizer's state, between steps; drop averages that no `step()` used.
 
         Raises
         ------
         RuntimeError
-            A step has begun and is not done: call `step()` again before.
+            A step has begun and has not completed: call `step()` again first.
         """
         if not self.closed:
             self._end_step()
@@ -484,7 +512,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         super().load_state_dict(state_dict)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the wrapped optimizer's."""
+        """Clear gradients, as the wrapped optimizer does."""
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def _check_open(self) -> None:

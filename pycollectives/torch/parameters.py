@@ -1,4 +1,4 @@
-"""The parameters of a torch optimizer: which there are, what they are like, and all of them in one buffer."""
+"""The parameters of a torch optimizer: list, check, describe and flatten them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ __all__ = [
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LONGEST = 600
-"""Characters of a description; of a longer one a hash is compared."""
+"""Maximum length of a description in characters; longer ones are compared by a hash."""
 
 
 def parameters_of(groups: Iterable[Mapping[str, Any]]) -> list[torch.Tensor]:
-    """Return the parameters of parameter groups in their order, each once."""
+    """Return the parameters of parameter groups in order, without duplicates."""
     return list(dict.fromkeys(parameter for group in groups for parameter in group["params"]))
 
 
 def name_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, model: torch.nn.Module | None = None) -> str:
-    """Return a parameter's name: the one that the optimizer was given, the model's, or its place."""
+    """Return a parameter's name: from the optimizer, from the model, or else its place."""
     of_model = {} if model is None else {id(each): name for name, each in model.named_parameters()}
     for number, group in enumerate(optimizer.param_groups):
         for place, candidate in enumerate(group["params"]):
@@ -58,7 +58,7 @@ def name_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, model: to
 
 @dataclass(frozen=True)
 class Signature:
-    """What must be the same on all ranks: parameters, in words, and options."""
+    """Properties that must be the same on all ranks: a description of the parameters, and options."""
 
     parameters: str
     options: Mapping[str, str | int | None]
@@ -67,7 +67,7 @@ class Signature:
     def of(
         cls, parameters: Sequence[torch.Tensor], name_of: Callable[[torch.Tensor], str], **options: str | int | None
     ) -> Signature:
-        """Check parameters, and describe them; `TypeError` if gradients of one cannot be averaged."""
+        """Check and describe parameters; `TypeError` if the gradients of one cannot be averaged."""
         for parameter in parameters:
             _check(f"parameter {name_of(parameter)}", parameter)
         return cls(in_words(parameters), options)
@@ -78,7 +78,7 @@ class Signature:
 
 
 def in_words(tensors: Sequence[torch.Tensor]) -> str:
-    """Say what tensors are like: how many, and shapes and types in their order."""
+    """Describe tensors: their number, and shapes and dtypes in order."""
     words = [
         f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}{' on cuda' if tensor.is_cuda else ''}{frozen}"
         for tensor in tensors
@@ -95,7 +95,7 @@ def _check(what: str, parameter: torch.Tensor) -> None:
 
 
 def check_tensor(what: str, tensor: torch.Tensor) -> None:
-    """Refuse, by `TypeError`, what has no shape yet, or is not dense in memory of the host or of a CUDA device."""
+    """Raise `TypeError` for a tensor without shape, or one that is not dense in host or CUDA memory."""
     if torch.nn.parameter.is_lazy(tensor):
         raise TypeError(
             f"{what}: expected one with a shape, got {type(tensor).__name__} of a lazy module: run the model once on "
@@ -113,7 +113,7 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
 
 
 def check_one_device(parameters: Iterable[torch.Tensor]) -> None:
-    """Refuse, by `TypeError`, parameters on several devices."""
+    """Raise `TypeError` for parameters on several devices."""
     devices = list(dict.fromkeys(str(parameter.device) for parameter in parameters))
     if len(devices) > 1:
         raise TypeError(f"optimizer: expected parameters on one device, got {', '.join(devices)}")
@@ -125,9 +125,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 class FlatTensors:
-    """Tensors one behind the other in one buffer of the host, and copied from there.
+    """Copies tensors to one flat buffer on the host, and back.
 
-    Tensors on a device are staged: the buffer is pinned then, and copies are done when a call returns.
+    For tensors on a device, the buffer is pinned. Copies are complete when a call returns.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class FlatTensors:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
-        """Make a buffer of one type for tensors of any type; nothing is in it yet."""
+        """Allocate a buffer of one dtype for tensors of any dtype; it is filled by `gather`."""
         self._tensors = tuple(tensors)
         self._devices = {tensor.device for tensor in tensors if tensor.is_cuda}
         beside = next(iter(self._devices), torch.device("cpu"))
@@ -145,7 +145,7 @@ class FlatTensors:
 
     @property
     def array(self) -> Array:
-        """The buffer as an array of NumPy, on the same memory."""
+        """The buffer as a NumPy array on the same memory."""
         array: Array = self.flat.numpy()
         return array
 
@@ -158,7 +158,7 @@ class FlatTensors:
 
     @torch.no_grad()
     def scatter(self) -> None:
-        """Copy the buffer into the tensors, each rounded to its type."""
+        """Copy the buffer into the tensors, rounded to their dtypes."""
         for part, tensor in zip(self._parts, self._tensors, strict=True):
             tensor.copy_(part, non_blocking=True)
         self._wait()
@@ -169,7 +169,7 @@ class FlatTensors:
 
 
 def average(comm: Communicator, parameters: Sequence[torch.Tensor], deadline: Deadline) -> None:
-    """Give all ranks the mean of the values of all, rounded once; collective."""
+    """Set parameters to their mean over all ranks, rounded once; collective."""
     flat = FlatTensors(parameters, summed_in(parameters[0].dtype))
     flat.gather()
     reduce_on_all_ranks(comm, flat.array, AVG, deadline.remaining(), caller="synchronize_parameters")

@@ -1,4 +1,4 @@
-"""What cannot be wrapped, told by name before anything is sent."""
+"""Refuse optimizers and models that cannot be wrapped, before any message is sent."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ DDP = "DistributedDataParallel"
 
 
 class Wrapper(Protocol):
-    """An optimizer around another one."""
+    """An optimizer that wraps another one."""
 
     optimizer: torch.optim.Optimizer
 
     @property
     def name(self) -> str:
-        """In messages."""
+        """The name in messages."""
 
     @property
     def closed(self) -> bool:
-        """Whether it takes part in nothing any more."""
+        """Whether it has left all collectives."""
 
     def close(self, *, timeout: float | None = None) -> None:
         """Flush and leave; collective."""
 
 
 class OpenWrappers:
-    """The optimizers of this process that are wrapped and open: a parameter is in one of them only."""
+    """The open wrappers of this process; a parameter is in at most one of them."""
 
     def __init__(self) -> None:
         """Start with none."""
@@ -55,7 +55,7 @@ class OpenWrappers:
         self._wrappers: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 
     def admit(self, wrapper: Wrapper) -> None:
-        """Admit one, or one again that has more parameters; `ValueError` if what it wraps is in another one."""
+        """Admit a new wrapper, or one with new parameters; `ValueError` if another one has its parameters."""
         with self._lock:
             for other in self._wrappers:
                 if other is not wrapper and not other.closed:
@@ -63,20 +63,25 @@ class OpenWrappers:
             self._wrappers.add(wrapper)
 
     def open(self) -> list[Wrapper]:
-        """Return those that are open."""
+        """Return the open wrappers."""
         with self._lock:
             return [wrapper for wrapper in self._wrappers if not wrapper.closed]
 
 
 open_wrappers = OpenWrappers()
-"""Of this process."""
+"""The open wrappers of this process."""
 
 
 def open_optimizers() -> list[Wrapper]:
-    """Return the optimizers of this process that are wrapped and not closed, such as one whose name was used again.
+    """Return the open optimizers of this process, including those that no variable refers to anymore.
 
-    An open one lives as long as its parameters, and they can be in no other one. To leave it, call its `close()` on all
-    ranks.
+    An open optimizer lives as long as its parameters, which no other optimizer can use. To free them, call its
+    `close()` on all ranks.
+
+    Returns
+    -------
+    list
+        The `EagerOptimizer` and `DecentralizedOptimizer` objects that are not closed.
     """
     return open_wrappers.open()
 
@@ -101,7 +106,7 @@ def _trainable(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse, by `TypeError`, what is no optimizer, is wrapped already, or evaluates the model several times a step."""
+    """Raise `TypeError` unless this is an unwrapped optimizer that evaluates the model once per step."""
     if isinstance(optimizer, (torch.optim.LBFGS, WrappedOptimizer)):
         raise TypeError(f"optimizer: {type(optimizer).__name__} is refused: expected one that uses each gradient once")
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -109,9 +114,10 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
 
 
 def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
-    """Refuse parameters whose gradients torch averages already.
+    """Raise `ValueError` for parameters whose gradients torch averages already.
 
-    They do not show it: the hooks are in C++. So the models are looked for, where there is a process group at all.
+    Parameters do not show it, since the hooks are in C++. If there is a process group, all objects are searched for
+    such models.
     """
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return
@@ -127,7 +133,7 @@ def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
 
 
 def check_model(model: torch.nn.Module | None) -> None:
-    """Refuse what is no plain module that has shapes."""
+    """Raise an error unless this is a plain module whose tensors have shapes, or None."""
     if model is None:
         return
     if not isinstance(model, torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Parameters as a program sees them, and what it has changed there since they were given a model that ranks average."""
+"""Parameters as the program sees them, and the changes that it makes to the averaged model."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ __all__ = ["ShownParameters"]
 
 
 class ShownParameters:
-    """Parameters of any dtypes, and the values that they were given last.
+    """Parameters of any dtypes, and the values that were written to them last.
 
-    All are averaged in one type, the widest of theirs and at least float32: 16-bit parameters show a model of float32,
-    rounded, so that averages lose nothing.
+    All are averaged in one dtype: the widest of theirs, at least float32. 16-bit parameters show a rounded copy of a
+    float32 model, so that averages do not lose precision.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Begin with the values that the parameters have."""
+        """Start with the current values of the parameters."""
         self._shown = FlatTensors(parameters, _widest(parameters))
         self._now = FlatTensors(parameters, _widest(parameters))
         self._shown.gather()
 
     @property
     def values(self) -> Array:
-        """What the parameters were given last, after rounding; not to be changed."""
+        """The values written last, after rounding; read only."""
         return self._shown.array
 
     def change(self) -> Array:
-        """Return what the program has changed since then, such as by an optimizer's step; valid until the next call."""
+        """Return the program's changes since then, such as an optimizer's step; valid until the next call."""
         self._now.gather()
         change = self._now.array
         return np.subtract(change, self._shown.array, out=change)
 
     def take_change(self) -> None:
-        """Count the change as handed over: `change` is zero then."""
+        """Count the change as handed over: `change` returns zeros afterwards."""
         self._shown.gather()
 
     def show(self, values: Array) -> None:
-        """Give the parameters values, each rounded to its type."""
+        """Write values to the parameters, rounded to their dtypes."""
         np.copyto(self._shown.array, values)
         self._shown.scatter()
         self._shown.gather()

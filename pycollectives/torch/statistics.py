@@ -1,4 +1,4 @@
-"""What the last step of an `EagerOptimizer` was told of its rounds."""
+"""Statistics of the last step of an `EagerOptimizer`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class StepStatistics:
 
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
-        """The information that each bucket got on its round in the last step; see `RoundInfo`."""
+        """The `RoundInfo` of each bucket's round in the last step."""
         return self._gradients.rounds
 
     @property
     def mean_active(self) -> float:
-        """The mean over `rounds` of how many ranks had fresh gradients."""
+        """The number of ranks with fresh gradients, averaged over `rounds`."""
         return _mean([info.active for info in self.rounds])
 
     @property
     def mean_late(self) -> float:
-        """The share of buckets whose result in the last step is without this rank's gradients: they came too late."""
+        """The share of buckets, 0 to 1, whose result in the last step lacks this rank's gradients, which were late."""
         return _mean([bucket.late for bucket in self._gradients.buckets])
 
     @property
     def mean_missed(self) -> float:
-        """The mean over buckets of how many rounds completed unseen before the one that the last step was given."""
+        """The number of rounds that completed unseen before the round of the last step, averaged over buckets."""
         return _mean([bucket.missed for bucket in self._gradients.buckets])
 
 

@@ -1,4 +1,4 @@
-"""A torch optimizer around another one: whatever a program reads from it, or assigns to it, is the other's."""
+"""A torch optimizer that wraps another one and shares its parameters, state and hooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["WrappedOptimizer"]
 class WrappedOptimizer(torch.optim.Optimizer):
     """Has the parameters, state and hooks of the optimizer that it wraps; a derived class sets `optimizer` first.
 
-    `torch.optim.Optimizer.__init__` is not called: there is nothing of this one's own.
+    `torch.optim.Optimizer.__init__` is not called, since this class has no parameters of its own.
     """
 
     optimizer: torch.optim.Optimizer
@@ -27,24 +27,24 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The wrapped optimizer's: this one counts as an instance of it too, `isinstance(self, torch.optim.SGD)`."""
+        """The wrapped optimizer's class, so that `isinstance(self, torch.optim.SGD)` holds too."""
         return type(self.__dict__.get("optimizer", self))
 
     def __getattr__(self, name: str) -> Any:
-        """Return the wrapped optimizer's attribute: `param_groups`, `state`, `defaults`, hooks."""
+        """Return an attribute of the wrapped optimizer: `param_groups`, `state`, `defaults`, hooks."""
         if name == "optimizer":
             raise AttributeError(name)  # not yet made
         return getattr(self.optimizer, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Assign to the wrapped optimizer what is its own."""
+        """Assign `param_groups`, `state` and `defaults` to the wrapped optimizer."""
         if name in self._OF_THE_WRAPPED:
             setattr(self.optimizer, name, value)
         else:
             super().__setattr__(name, value)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state: nothing of it is about communication. `flush` before."""
+        """Return the wrapped optimizer's state; call `flush` first. It contains no communication state."""
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self.optimizer.load_state_dict(state_dict)
 
     def _with_this(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a hook for the wrapped optimizer that is called with this one."""
+        """Return a hook for the wrapped optimizer that receives this optimizer as its argument."""
 
         @functools.wraps(hook)
         def called(_wrapped: torch.optim.Optimizer, *arguments: Any) -> Any:
@@ -61,11 +61,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return called
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Have the hook called before each step of the wrapped optimizer, with averages in `.grad`."""
+        """Register a hook that runs before each step of the wrapped optimizer, with averages in `.grad`."""
         return self.optimizer.register_step_pre_hook(self._with_this(hook))
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Have the hook called after each step of the wrapped optimizer."""
+        """Register a hook that runs after each step of the wrapped optimizer."""
         return self.optimizer.register_step_post_hook(self._with_this(hook))
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
@@ -85,7 +85,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return self.optimizer.register_load_state_dict_post_hook(self._with_this(hook), prepend)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuse to be copied or pickled: copies would take part in the same collectives."""
+        """Raise `TypeError`: a copy would take part in the same collectives."""
         name = type(self).__name__
         raise TypeError(
             f"{name} cannot be copied or pickled, since it takes part in collectives: save state_dict(), or copy the "
