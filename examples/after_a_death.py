@@ -1,12 +1,12 @@
-"""Training that continues after ranks die: the survivors shrink the communicator and train on.
+"""Train on after ranks die: the survivors shrink the communicator and continue.
 
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 4 python examples/after_a_death.py
 
 Needs Open MPI 5. With fewer cores than ranks, add `--oversubscribe`. Rank 1 kills itself after a second; kill any other
 rank by its process number, which each rank prints.
 
-All ranks hold about the same weights, so none are lost with a rank. When a rank dies, survivors may lack rounds that
-others have received. They continue from their mean.
+All ranks hold about the same weights, so a dead rank loses none. After a death, some survivors may lack rounds that
+others have received. They continue from the mean of their weights.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""A PyTorch training in the manner of DistributedDataParallel scripts, in which ranks do not wait for the slowest.
+"""Train with PyTorch like a DistributedDataParallel script, but without waiting for the slowest rank.
 
     mpirun -n 4 python examples/ddp_style.py
 
 With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
 
-It has what such scripts have: a DataLoader with a DistributedSampler, a learning rate that falls between epochs,
-validation that is split over the ranks, a checkpoint on rank 0. docs/howto/ddp.md shows what differs from DDP.
+It has the usual parts: a DataLoader with a DistributedSampler, a learning rate that falls between epochs, validation
+split over the ranks, and a checkpoint on rank 0. docs/howto/ddp.md shows the differences to DDP.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from pycollectives.torch import EagerOptimizer
 
 
 def disc(examples, seed):
-    """Return points of a square, labelled by whether they are in a disc."""
+    """Return points in a square; the label of a point is 1 if it is in a disc."""
     points = 2 * torch.rand(examples, 2, generator=torch.Generator().manual_seed(seed)) - 1
     return TensorDataset(points, (points.square().sum(dim=1) < 0.6).long())
 
 
 def count_correct(model, dataset, rank, size):
-    """Return how many predictions are right, and how many there are, on this rank's part of the examples."""
+    """Return the numbers of right predictions and of examples, for this rank's part of the examples."""
     points, labels = dataset[rank::size]
     with torch.no_grad():
         correct = int((model(points).argmax(dim=1) == labels).sum())
@@ -34,7 +34,7 @@ def count_correct(model, dataset, rank, size):
 
 
 def main():
-    """Train, validate after each epoch, and evaluate the model that all ranks end with."""
+    """Train, validate after each epoch, and evaluate the final model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--workers", type=int, default=0, help="processes that load data, for each rank")
@@ -68,7 +68,7 @@ def main():
         if rank == 0 and options.checkpoint:
             state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(state, f"{options.checkpoint}.new")
-            os.replace(f"{options.checkpoint}.new", options.checkpoint)  # after a crash there is the old one
+            os.replace(f"{options.checkpoint}.new", options.checkpoint)  # a crash leaves the old file
 
     optimizer.finish()  # all ranks have the same model
     correct, count = comm.mean(count_correct(model, validation_set, rank, size))

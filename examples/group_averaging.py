@@ -1,12 +1,12 @@
-"""Decentralised training: each rank trains alone, and averages its weights in small, changing groups (Ripples).
+"""Decentralized training in which each rank averages its weights with small, changing groups of ranks (Ripples).
 
     mpirun -n 4 python examples/group_averaging.py
 
 With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
 
-Each rank's data lacks one of the features, so no rank can find all weights by itself. After each step a rank asks for a
-group and averages its weights with the members of that group only. A rank waits for these members, and for no others.
-The groups overlap over time, so what one rank learns reaches all of them.
+Each rank's data lacks one of the features, so no rank can find all weights by itself. After each step, a rank asks for
+a group and averages its weights with the members of that group. It waits only for these members. The groups overlap
+over time, so the weights of each rank reach all others.
 """
 
 import time
@@ -37,7 +37,7 @@ def main():
                 info = averaging.average(weights)  # replaces `weights` by the mean of the group
                 others.update(info.group)
 
-        # Here the partial reduce is closed. Nothing that waits for all ranks is allowed before.
+        # The partial reduce is closed here. Before that, no call that waits for all ranks is allowed.
         error = np.abs(weights - TRUTH).max()
         errors = MPI.COMM_WORLD.gather(error)
         mean = comm.mean(weights)

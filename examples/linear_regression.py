@@ -1,12 +1,12 @@
-"""Linear regression on several ranks, whose steps differ in length: the first program to write.
+"""Linear regression on several ranks whose steps differ in length: a first program.
 
     mpirun -n 4 python examples/linear_regression.py
 
 With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
 
-Each rank has data of its own, computes gradients on it, and contributes them to a partial allreduce. A round does not
-wait for all ranks, only for half of them. A late gradient goes into the next round, and a rank that was late is given
-all rounds that it missed. So every rank applies the same gradients, and after `flush` all ranks have the same weights.
+Each rank computes gradients on its own data and contributes them to a partial allreduce. A round waits for half of the
+ranks, not for all. A late gradient goes into the next round, and a late rank receives all rounds that it missed. All
+ranks therefore apply the same gradients, and after `flush` they have the same weights.
 """
 
 import time
@@ -26,7 +26,7 @@ def main():
     """Train, and compare the weights of all ranks with the truth."""
     weights = np.zeros(3)
     with pc.Communicator(MPI.COMM_WORLD) as comm:
-        rng = np.random.default_rng([2020, comm.rank])  # each rank has other data
+        rng = np.random.default_rng([2020, comm.rank])  # each rank has its own data
         seconds = 0.008 if comm.rank == 0 else 0.002  # rank 0 is slow, and all steps are uneven
         gradients = comm.partial_allreduce(weights)
 
@@ -38,10 +38,10 @@ def main():
             gradients.contribute(gradient).wait(timeout=30.0)
             weights -= RATE * gradients.result / comm.size
 
-        gradients.flush(timeout=30.0)  # collective: delivers the gradients that still wait
+        gradients.flush(timeout=30.0)  # collective: delivers the pending gradients
         weights -= RATE * gradients.result / comm.size
 
-        replicas = MPI.COMM_WORLD.gather(weights)  # allowed here: after the flush nobody waits for this rank
+        replicas = MPI.COMM_WORLD.gather(weights)  # allowed, since after the flush no rank waits for this one
         if comm.rank == 0:
             error = np.abs(np.subtract(replicas, TRUTH)).max()
             spread = np.ptp(replicas, axis=0).max()

@@ -1,17 +1,17 @@
-"""How thick must a wall be, so that a quarter of the particles pass? A search by simulation, not machine learning.
+"""How thick must a wall be so that a quarter of the particles pass? A search by simulation, not machine learning.
 
     mpirun -n 4 python examples/solver.py
 
 With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
 
-Particles fly into a wall. Between two collisions they fly a distance of 1 in the mean, and after a collision half of
-them turn back. So 1 / (1 + thickness / 2) of them pass, and the answer is 6; the program does not know that formula. It
-simulates batches of particles on all ranks, and corrects the thickness after each batch by Robbins and Monro's method:
-a little thicker if too many have passed, by less and less.
+Particles fly into a wall. Their mean distance between two collisions is 1, and after a collision half of them turn
+back. The share of particles that pass is 1 / (1 + thickness / 2), so the answer is 6; the program does not know that
+formula. It simulates batches of particles on all ranks, and corrects the thickness after each batch by Robbins and
+Monro's method: a little thicker if too many have passed, with smaller and smaller corrections.
 
-A correction that comes a round late is still a correction, so no rank needs to wait for the slowest. A rank scales its
-correction *before* it contributes it, and the thickness is the sum of what all ranks contributed: it is the same on all
-ranks, whichever rounds the corrections went into.
+A correction that arrives a round late is still valid, so no rank needs to wait for the slowest. A rank scales its
+correction *before* it contributes it. The thickness is the sum of all contributions, and the same on all ranks,
+whichever rounds the corrections were in.
 """
 
 import time
@@ -27,7 +27,7 @@ PARTICLES = 2000
 
 
 def passed(thickness, rng):
-    """Return the share of particles that pass a wall, by simulation."""
+    """Return the simulated share of particles that pass a wall."""
     positions, directions, through = np.zeros(PARTICLES), np.ones(PARTICLES), 0
     while positions.size:
         positions = positions + directions * rng.exponential(size=positions.size)
@@ -45,7 +45,7 @@ def main():
         thickness = 3.0
 
         for stage in range(STAGES):
-            MPI.COMM_WORLD.Barrier()  # no rank waits for another in `corrections` here: they are new, or flushed
+            MPI.COMM_WORLD.Barrier()  # safe: `corrections` is new or flushed, so no rank waits in it
             begin, share = time.perf_counter(), 0.0
             for step in range(STEPS):
                 time.sleep(rng.exponential(0.008 if comm.rank == 0 else 0.002))  # stands for a slow machine

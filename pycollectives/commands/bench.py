@@ -1,4 +1,4 @@
-"""The command `python -m pycollectives bench`: runs a benchmark of the folder `bench`."""
+"""The command `python -m pycollectives bench`: run a benchmark of the folder `bench`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
             raise click.ClickException("a benchmark needs MPI: unset MPI4PY_RC_INITIALIZE")
     script = folder / f"{name}.py"
     sys.argv = [f"python -m pycollectives bench {name}", *arguments]  # for its --help
-    sys.path.insert(0, str(folder))  # as for a program that is started from there
+    sys.path.insert(0, str(folder))  # as if the script were started directly
     runpy.run_path(str(script), run_name="__main__")
 
 
 def _bench_folder() -> Path:
-    """Return the folder of the scripts: installed as `pycollectives_bench`, in a source tree `bench`."""
+    """Return the folder of the scripts: `pycollectives_bench` if installed, `bench` in a source tree."""
     installed = find_spec("pycollectives_bench")
     places = list(installed.submodule_search_locations or ()) if installed else []
     for place in (*map(Path, places), Path(__file__).resolve().parents[2] / "bench"):

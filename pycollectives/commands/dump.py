@@ -1,4 +1,4 @@
-"""The command `python -m pycollectives dump`: what running programs do, from their flight records."""
+"""The command `python -m pycollectives dump`: show the state of running programs, from their flight records."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ __all__ = ["dump"]
 
 @click.command()
 @click.argument("pids", nargs=-1, metavar="[PID]...", type=click.IntRange(1))
-@click.option(
-    "--all", "every", is_flag=True, help="Ask all of your processes on this machine, whatever job they are of."
-)
+@click.option("--all", "every", is_flag=True, help="Ask all of your processes on this machine, of any job.")
 @click.option("--json", "as_json", is_flag=True, help="Print all records as one JSON object.")
 @click.option(
     "--timeout",
@@ -33,10 +31,10 @@ __all__ = ["dump"]
     help="Seconds to wait for answers.",
 )
 def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> None:
-    """Show what a running program does: the newest rounds of its processes on this machine.
+    """Show the newest rounds of a running program's processes on this machine.
 
-    Without PIDs: of this SLURM job, or of your only job here. Each is sent SIGUSR2 and writes its record into its
-    PYC_DUMP_DIR, or its working folder.
+    Without PIDs, the processes are those of this SLURM job, or of your only job here. Each process receives SIGUSR2 and
+    writes its record to its PYC_DUMP_DIR, or to its working folder.
     """
     documents, silent = flight.request(pids or _chosen(every), timeout)
     if as_json:
@@ -48,7 +46,7 @@ def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> N
 
 
 def _chosen(every: bool) -> list[int]:
-    """Return the processes of one job, or all."""
+    """Return the processes of one job, or all of them if `every` is set."""
     found = flight.listening()
     jobs = flight.jobs(found)
     if not found:
@@ -88,7 +86,7 @@ def _print_records(documents: dict[Path, flight.Document]) -> None:
 
 
 def list_ranks(ranks: Sequence[int]) -> str:
-    """Write ranks shortly: 0, 2-5."""
+    """Return ranks in short form, such as "0, 2-5"."""
     text = []
     for _, run in itertools.groupby(enumerate(ranks), lambda pair: pair[1] - pair[0]):
         members = [rank for _, rank in run]

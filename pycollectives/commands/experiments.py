@@ -1,4 +1,4 @@
-"""The command line of experiments: list, run, plot."""
+"""The commands `python -m pycollectives experiments list | run | plot`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["experiments"]
 
 @click.group()
 def experiments() -> None:
-    """Figures of the papers, measured with this library, each method compared with a baseline."""
+    """Measure figures of the papers with this library, and compare each method with a baseline."""
 
 
 @experiments.command(name="list")
 def list_command() -> None:
-    """Show what can be run."""
+    """List the experiments."""
     from rich.console import Console
     from rich.table import Table
 
@@ -43,7 +43,7 @@ def list_command() -> None:
     help="JSON file for the results.  [default: NAME.json]",
 )
 def run(name: str, path: Path | None) -> None:
-    """Run NAME, or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
+    """Run an experiment, NAME or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
     from mpi4py import MPI
 
     from ..experiments.experiment import find
@@ -65,7 +65,7 @@ def run(name: str, path: Path | None) -> None:
         require(experiment, world.size)
         path = path or Path(f"{experiment.name}.json")
         if world.rank == 0:
-            _require_writable(path)  # if it cannot be written, better now
+            _require_writable(path)  # fail now rather than after the run
         say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
         for results in run_experiment(experiment, world, say):
             if world.rank == 0:
@@ -91,7 +91,7 @@ def plot(name: str, output: Path | None) -> None:
         found = json.loads(path.read_text(encoding="utf-8"))
         _print(*report.table(found))
     except FileNotFoundError:
-        raise click.ClickException(f"{path} is not there: `experiments run` writes it") from None
+        raise click.ClickException(f"{path} does not exist: run `experiments run` first, which writes it") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise click.ClickException(f"{path} has no results of an experiment: {error!r}") from None
     try:
@@ -103,7 +103,7 @@ def plot(name: str, output: Path | None) -> None:
 
 
 def _require_writable(path: Path) -> None:
-    """Raise `OSError` if a file cannot be made; leave none, so that a run that fails has none."""
+    """Raise `OSError` if a file cannot be written. Leave no new file behind, in case the run fails."""
     path = path.resolve()
     is_new = not path.exists()
     path.touch()

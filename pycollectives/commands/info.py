@@ -1,4 +1,4 @@
-"""The command `python -m pycollectives info`: what is installed, and what `algorithm="auto"` means here."""
+"""The command `python -m pycollectives info`: show the installation, and the choices of `algorithm="auto"`."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def info() -> None:
 
 
 def _rule(table: SelectionTable) -> str:
-    """Which rule a communicator follows."""
+    """Return the rule by which a communicator chooses an algorithm."""
     if table is not tables.built_in():
         return "by this table"
     return "by a cost model on several nodes with a core per rank (Communicator.costs shows it), else by this table"
 
 
 def described_cuda(found: dict[str, Any]) -> str:
-    """Why CUDA is off, or what there is of it."""
+    """Return the version of the CUDA driver, or the reason why CUDA is off."""
     version = found["driver_version"]
     driver = f"ready: a driver for CUDA {version // 1000}.{version % 1000 // 10}"
     state = f"off: {found['reason']}" if found["reason"] else driver
@@ -82,7 +82,7 @@ def described_cuda(found: dict[str, Any]) -> str:
 
 
 def device_table(devices: list[dict[str, Any]]) -> Table:
-    """Return the devices as a table; the last column is a matrix, of whose memory each one can access."""
+    """Return the devices as a table; the last column lists the devices whose memory each one can access."""
     from rich.table import Table
 
     headers = ("device", "name", "capability", "memory", "PCI bus", "CUDA IPC", "processes", "accesses")

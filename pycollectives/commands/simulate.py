@@ -1,4 +1,4 @@
-"""The command `python -m pycollectives simulate`: a policy or a parameter server under a load, in virtual time."""
+"""The command `python -m pycollectives simulate`: run a policy or a parameter server in virtual time."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     "--sync",
     "sync_text",
     default=None,
-    help="A parameter server instead of a partial allreduce: bsp, asp, ssp:S, dssp:LO:HI, elastic:LOOKAHEAD, "
+    help="Simulate a parameter server instead of a partial allreduce: bsp, asp, ssp:S, dssp:LO:HI, elastic:LOOKAHEAD, "
     "elastic-per-time:LOOKAHEAD, eamsgd:PERIOD:ALPHA, ringmaster:LIMIT, rennala:BATCH, ringleader, rescaled or "
-    "mindflayer:TRIALS:SECONDS. Of the other options it has --load, --trace, --ranks, --calls, --work-us, --skew-us, "
-    "--seed, --json, and those of messages.",
+    "mindflayer:TRIALS:SECONDS. It accepts --load, --trace, --ranks, --calls, --work-us, --skew-us, --seed, --json "
+    "and the options for messages.",
 )
 @click.option(
     "--load",
@@ -54,7 +54,7 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     "--trace",
     "trace_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="For --load trace: CSV, a line per call, a column per rank or one for all, in seconds; lines repeat.",
+    help="For --load trace: CSV in seconds, one line per call, one column per rank or one for all; lines repeat.",
 )
 @click.option("--ranks", "-n", default=8, show_default=True, type=click.IntRange(1, 65536))
 @click.option(
@@ -62,7 +62,7 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     default=64,
     show_default=True,
     type=click.IntRange(1),
-    help="Of the fastest rank; figures are of the time until then.",
+    help="Calls of the fastest rank. Figures cover the time until it has made them.",
 )
 @click.option("--work-us", default=0.0, show_default=True, type=click.FloatRange(0), help="Work common to all ranks.")
 @click.option(
@@ -75,16 +75,18 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     help="All ranks start each call's work together, as in bench/skew.py.",
 )
 @click.option("--bytes", "nbytes", default=8, show_default=True, type=click.IntRange(0))
-@click.option("--algorithm", default="auto", show_default=True, help="auto: what costs least with these costs.")
-@click.option("--activation", default=None, help="dissemination, tree or tree:K; by default what costs least.")
+@click.option("--algorithm", default="auto", show_default=True, help="auto: the cheapest with these costs.")
+@click.option("--activation", default=None, help="dissemination, tree or tree:K.  [default: the cheapest]")
 @click.option("--late", default="accumulate", show_default=True, type=click.Choice(["accumulate", "replace", "drop"]))
 @click.option("--max-staleness", default=None, type=click.IntRange(0))
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of loads, policies and deliveries.")
+@click.option(
+    "--seed", default=1, show_default=True, type=click.IntRange(0), help="Seed of loads, policies and deliveries."
+)
 @click.option("--latency-us", default=1.5, show_default=True, type=click.FloatRange(0), help="LogGP's L.")
 @click.option("--overhead-us", default=0.5, show_default=True, type=click.FloatRange(0), help="LogGP's o.")
 @click.option("--gap-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="LogGP's G, per byte.")
 @click.option("--reduce-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="Reduction, per byte.")
-@click.option("--ideal", is_flag=True, help="Communication costs nothing: the limit of the policy.")
+@click.option("--ideal", is_flag=True, help="Assume that communication costs nothing: the limit of the policy.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
     policy_text: str,
@@ -109,7 +111,7 @@ def simulate(
     ideal: bool,
     as_json: bool,
 ) -> None:
-    """Run a policy under a load in virtual time, at any number of ranks, without MPI."""
+    """Simulate a policy under a load in virtual time, without MPI, on up to 65536 ranks."""
     import mpi4py
 
     mpi4py.rc.initialize = False  # nothing here communicates

@@ -1,4 +1,4 @@
-"""`python -m pycollectives simulate --sync ...`: a parameter server under a load, in virtual time."""
+"""`python -m pycollectives simulate --sync ...`: run a parameter server under a load in virtual time."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["simulate_server"]
 def simulate_server(
     text: str, work: npt.NDArray[float64], *, message: float, setting: dict[str, object], as_json: bool
 ) -> None:
-    """Simulate and print.
+    """Simulate a parameter server and print its figures.
 
     Parameters
     ----------
     text
-        As of `sync.parse`.
+        A synchronization, as accepted by `sync.parse`.
     work
-        Seconds, of shape (workers, iterations).
+        Computing time in seconds, of shape (workers, iterations).
     message
-        Seconds that a message takes.
+        Duration of a message in seconds.
     setting
-        What else is to stand in the JSON object; "load" is in the title.
+        Further items of the JSON object. "load" is also in the table's title.
     as_json
-        Print one JSON object, not a table.
+        Print one JSON object instead of a table.
     """
     kind = sync.parse(text)
     summary = run(kind, work, latency=message)
@@ -52,7 +52,7 @@ def simulate_server(
 
 
 def _rows(summary: ServerSummary, throughput: float) -> list[tuple[str, str]]:
-    """Return labels and values; `throughput` is over BSP."""
+    """Return labels and values; `throughput` is relative to BSP."""
     return [
         ("workers", str(summary.workers)),
         ("iterations of a worker, mean", f"{summary.iterations_per_s:.2f} per s"),

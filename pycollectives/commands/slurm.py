@@ -35,36 +35,38 @@ JOB = _options(
     click.option(
         "--cluster",
         metavar="NAME",
-        help=f"A built-in profile: {', '.join(profiles.names())}.  [default: generic]",
+        help=f"Built-in profile: {', '.join(profiles.names())}.  [default: generic]",
     ),
-    click.option("--profile", "profile_file", metavar="FILE", type=click.Path(path_type=Path), help="A profile, TOML."),
+    click.option(
+        "--profile", "profile_file", metavar="FILE", type=click.Path(path_type=Path), help="TOML file with a profile."
+    ),
     click.option("--nodes", "-N", type=int),
     click.option("--tasks-per-node", type=int, help="Ranks per node."),
     click.option(
         "--device",
         type=click.Choice(profiles.DEVICES),
-        help="cuda: ask for GPUs.  [default: cuda if COMMAND has --device cuda]",
+        help="cuda: request GPUs.  [default: cuda if COMMAND has --device cuda]",
     ),
     click.option("--partition", "-p"),
     click.option("--constraint", "-C"),
     click.option("--account", "-A"),
-    click.option("--time", "-t", help="Limit: minutes, hours:minutes:seconds or days-hours:minutes:seconds."),
+    click.option("--time", "-t", help="Time limit: minutes, hours:minutes:seconds or days-hours:minutes:seconds."),
     click.option("--job-name", "-J"),
     click.option("--launcher", help=f"One of {', '.join(profiles.LAUNCHERS)}."),
     click.option("--launcher-option", "launcher_options", multiple=True, help="E.g. --launcher-option=--mpi=pmix."),
-    click.option("--folder", default="runs", show_default=True, help="Of logs (JOB.log) and results (JOB/)."),
+    click.option("--folder", default="runs", show_default=True, help="Folder of logs (JOB.log) and results (JOB/)."),
     click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
 )
 SUBMISSION = _options(
-    click.option("--wait", is_flag=True, help="Until the job has ended; its status is the exit status."),
-    click.option("--test-only", is_flag=True, help="Ask sbatch whether it would take the job; nothing is submitted."),
+    click.option("--wait", is_flag=True, help="Wait until the job has ended; exit with its status."),
+    click.option("--test-only", is_flag=True, help="Only ask sbatch whether it would accept the job."),
 )
 
 
 @slurm.command(context_settings=COMMAND)
 @JOB
 def render(folder: str, command: tuple[str, ...], **given: Any) -> None:
-    """Print the batch script that runs COMMAND on all ranks. In it, {results} stands for the job's folder."""
+    """Print the batch script that runs COMMAND on all ranks. {results} in COMMAND becomes the job's folder."""
     click.echo(_script([command], folder, given), nl=False)
 
 
@@ -72,15 +74,15 @@ def render(folder: str, command: tuple[str, ...], **given: Any) -> None:
 @SUBMISSION
 @JOB
 def submit(folder: str, command: tuple[str, ...], wait: bool, test_only: bool, **given: Any) -> None:
-    """Hand the batch script to sbatch, and print the id of the job."""
+    """Submit the batch script with sbatch, and print the id of the job."""
     _submit(_script([command], folder, given), folder, wait=wait, test_only=test_only)
 
 
 @slurm.command(context_settings=COMMAND)
-@click.option("--method", multiple=True, help="Put in place of {method} in COMMAND; more than once, one job each.")
-@click.option("--seed", multiple=True, help="Put in place of {seed} in COMMAND.")
-@click.option("--at-most", type=click.IntRange(1), help="Jobs that run at the same time.")
-@click.option("--dry-run", is_flag=True, help="Print the batch script, and submit nothing.")
+@click.option("--method", multiple=True, help="Value for {method} in COMMAND; repeat the option for one job each.")
+@click.option("--seed", multiple=True, help="Value for {seed} in COMMAND; repeat the option for one job each.")
+@click.option("--at-most", type=click.IntRange(1), help="Maximum number of jobs that run at the same time.")
+@click.option("--dry-run", is_flag=True, help="Print the batch script without submitting it.")
 @SUBMISSION
 @JOB
 def sweep(
@@ -94,7 +96,7 @@ def sweep(
     test_only: bool,
     **given: Any,
 ) -> None:
-    """Submit a job array: COMMAND with every combination of methods and seeds."""
+    """Submit a job array that runs COMMAND with every combination of methods and seeds."""
     try:
         commands = scripts.product(command, method=method, seed=seed)
     except ValueError as error:
@@ -109,7 +111,7 @@ def sweep(
 @slurm.command(name="check-ranks")
 @click.argument("ranks", type=click.IntRange(1))
 def check_ranks(ranks: int) -> None:
-    """Check that the launcher has started RANKS ranks, and print what they run on. Jobs do it before their program."""
+    """Check that the launcher has started RANKS ranks, and print their environment. Jobs run it first."""
     try:
         from ..slurm.ranks import complaint, describe, speaks
         from ..support.native import MPI
@@ -138,29 +140,29 @@ def _script(
 
 
 def _profile(cluster: str | None, profile_file: Path | None, launcher_options: tuple[str, ...], **given: Any) -> Any:
-    """Return the profile of a file or a cluster, with what the command line says in place of what it says."""
+    """Return the profile of a file or a cluster; options of the command line override its values."""
     overrides = {key: value for key, value in given.items() if value is not None}
     if launcher_options:
         overrides["launcher_options"] = list(launcher_options)
     if profile_file is None:
         return profiles.built_in(cluster or "generic", overrides)
     if cluster is not None:
-        raise ValueError('expected --cluster or --profile, got both; a profile may say base = "NAME" of a cluster')
+        raise ValueError('expected --cluster or --profile, got both; in the profile, set base = "NAME" of a cluster')
     return profiles.load(profile_file, overrides)
 
 
 def _submit(script: str, folder: str, *, wait: bool, test_only: bool) -> None:
     options = [option for option, wanted in (("--wait", wait), ("--test-only", test_only)) if wanted]
-    made: list[Path] = []  # the lowest first
+    made: list[Path] = []  # innermost first
     try:
         for path in () if test_only else (*reversed(Path(folder).parents), Path(folder)):
-            with contextlib.suppress(FileExistsError):  # SLURM makes no folder for its log
+            with contextlib.suppress(FileExistsError):  # SLURM does not create the folder of its log
                 path.mkdir()
                 made.insert(0, path)
         status, output = submission.submit(script, options)
     except (OSError, submission.SubmissionError) as error:
         for path in made:
-            with contextlib.suppress(OSError):  # something is in it
+            with contextlib.suppress(OSError):  # not empty
                 path.rmdir()
         raise click.ClickException(str(error)) from error
     if output:

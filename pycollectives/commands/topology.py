@@ -1,4 +1,4 @@
-"""The command `python -m pycollectives topology`: a graph's neighbors, how fast it mixes, and a picture."""
+"""The command `python -m pycollectives topology`: show a graph's neighbors, mixing speed and picture."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 __all__ = ["topology"]
 
 WIDEST_PICTURE = 64
-"""Ranks; more do not fit on a line."""
+"""Maximum number of ranks in a picture; more do not fit on a line."""
 
 
 @click.command()
 @click.argument("name")
 @click.option("--ranks", "-n", default=8, show_default=True, type=click.IntRange(1, 1024))
-@click.option("--weights", default="uniform", show_default=True, type=click.Choice(KINDS[:-1]), help="Of the averages.")
+@click.option(
+    "--weights", default="uniform", show_default=True, type=click.Choice(KINDS[:-1]), help="Weights of the averages."
+)
 @click.option(
     "--dot",
     "drawing",
     type=click.File("w"),
-    help="Write a drawing for Graphviz into this file; - is stdout, without anything else.",
+    help="Write a drawing for Graphviz to this file. With -, print only the drawing.",
 )
 def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> None:
     """Show a topology: neighbors of each rank, degree, diameter, spectral gap, chi of A2CiD2, and a picture.
@@ -50,7 +52,7 @@ def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> Non
 
 
 def _lines(graph: Topology | TimeVarying, weights: str) -> Iterator[str]:
-    """Everything that the command prints."""
+    """Yield the lines that the command prints."""
     whole = graph.union()
     steps = [graph.at(step) for step in range(graph.period)]
     yield repr(graph)[1:-1]
@@ -83,7 +85,7 @@ def _range(values: list[int]) -> str:
 
 
 def _sums(graph: Topology | TimeVarying, weights: str) -> str:
-    """What of the weights sums to 1, and so what an average keeps."""
+    """Return whether the rows or the columns of the weights sum to 1."""
     found = []
     for what, check in (("rows", graph.check_row_stochastic), ("columns", graph.check_column_stochastic)):
         try:

@@ -1,4 +1,4 @@
-"""The commands `python -m pycollectives trace ...`: work on traces."""
+"""The commands `python -m pycollectives trace merge | draw`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["trace"]
 
 @click.group()
 def trace() -> None:
-    """Work on traces written with PYC_TRACE."""
+    """Merge or draw traces written with PYC_TRACE."""
 
 
 @trace.command()
@@ -40,11 +40,13 @@ def _rounds(context: click.Context, option: click.Parameter, value: str | None) 
 
 @trace.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--output", "-o", "out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="An image.")
-@click.option("--rounds", callback=_rounds, metavar="FIRST:LAST", help="Only these.  [default: all]")
+@click.option(
+    "--output", "-o", "out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Image file."
+)
+@click.option("--rounds", callback=_rounds, metavar="FIRST:LAST", help="Rounds to draw.  [default: all]")
 @click.option("--title", default="")
 def draw(files: tuple[Path, ...], out: Path, rounds: tuple[int, int] | None, title: str) -> None:
-    """Draw who does what when, a row for each rank, from the traces of all ranks or from a merged one."""
+    """Draw a timeline with a row for each rank, from the traces of all ranks or from a merged trace."""
     try:
         events = traces.read_run(files)
         timeline.draw(timeline.select(events, rounds) if rounds else events, out, title)

@@ -31,17 +31,17 @@ def _names(registry: Any) -> str:
 CHOICES = {
     "model": f"One of {_names(MODELS)}.",
     "data": f"One of {_names(DATASETS)}.",
-    "optimizer": f"One of {_names(OPTIMIZERS)}, e.g. sgd,rate=0.1,momentum=0.9. lr is another name of rate.",
-    "schedule": f"Of the learning rate: one of {_names(SCHEDULES)}, e.g. milestones,at=80:120.",
-    "load": "Injected: see pycollectives.simulation.workload, e.g. one-late,work_ms=195,skew_ms=300. With work_ms, "
-    "computing is emulated: after the forward pass a rank sleeps until the load's time since the step began is over.",
+    "optimizer": f"One of {_names(OPTIMIZERS)}, e.g. sgd,rate=0.1,momentum=0.9. lr is another name for rate.",
+    "schedule": f"Schedule of the learning rate: one of {_names(SCHEDULES)}, e.g. milestones,at=80:120.",
+    "load": "Injected delays: see pycollectives.simulation.workload, e.g. one-late,work_ms=195,skew_ms=300. With "
+    "work_ms, computing is emulated: after the forward pass, a rank sleeps until the step has lasted the load's time.",
 }
 
 DEFAULTS = settings_.Settings()
 
 
 class _Command(click.Command):
-    """One rank prints what is wrong with the options; the help names the methods."""
+    """A command whose usage errors are printed by one rank, and whose help lists the methods."""
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         try:
@@ -53,7 +53,7 @@ class _Command(click.Command):
             raise SystemExit(error.exit_code) from error
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from ..train.synchronizers import METHODS  # brings MPI up
+        from ..train.synchronizers import METHODS  # initializes MPI
 
         super().format_help_text(ctx, formatter)
         formatter.write_paragraph()
@@ -73,40 +73,40 @@ def _choices(command: Any) -> Any:
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file with METHOD and the options up to --output as keys; options given here go first.",
+    help="TOML file with METHOD and the options up to --output as keys. The command line overrides it.",
 )
 @_choices
 @click.option(
     "--batch",
     type=int,
     show_default=f"{settings_.DEFAULT_BATCH}, or the next multiple",
-    help="Examples of all ranks together in a step: a multiple of their number.",
+    help="Examples per step of all ranks together: a multiple of the number of ranks.",
 )
 @click.option("--epochs", type=float, show_default=str(DEFAULTS.epochs), help="Passes over the data.")
 @click.option(
     "--settle-epochs",
     type=float,
     show_default="only at the end",
-    help="Epochs between two times that all replicas are made equal and a checkpoint is written.",
+    help="Epochs after which all replicas are made equal and a checkpoint is written.",
 )
 @click.option(
     "--seed",
     type=int,
     show_default=str(DEFAULTS.seed),
-    help="Of the data, the order of examples, the first weights, the load, and the method if it has one.",
+    help="Seed of the data, the order of examples, the initial weights, the load, and the method if it has one.",
 )
 @click.option(
     "--device",
     metavar="cpu|cuda|cuda:N",
     show_default=DEFAULTS.device,
-    help="Where models of PyTorch compute. cuda: each rank on a device of its machine, in turns.",
+    help="Device of PyTorch models. cuda: ranks of a machine take its devices in rotation.",
 )
 @click.option(
     "--output",
     "-o",
     metavar="FOLDER",
     show_default="nothing is written",
-    help="For metrics (JSON lines per rank), summary.json and the checkpoint; shared by all ranks.",
+    help="Folder for metrics (JSON lines per rank), summary.json and the checkpoint; shared by all ranks.",
 )
 @click.option(
     "--on-failure",
@@ -115,10 +115,10 @@ def _choices(command: Any) -> Any:
     show_default=True,
     help="If a rank dies: all end, or the others continue without it (mpirun --with-ft ulfm).",
 )
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint in the output folder if there is one.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint in the output folder, if there is one.")
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
-@click.option("--allow-not-finite", is_flag=True, help="Exit with 0 though the validation loss is not finite.")
+@click.option("--allow-not-finite", is_flag=True, help="Exit with 0 even if the validation loss is not finite.")
 def train(
     config: Path | None,
     resume: bool,
@@ -128,13 +128,13 @@ def train(
     on_failure: OnFailure,
     **options: Any,
 ) -> None:
-    """Train with METHOD, a name and its options.
+    """Train with METHOD: a name and its options.
 
     mpirun -n 8 python -m pycollectives train eager,policy=majority,missed=sum --output run
 
-    SIGUSR1 or SIGTERM on any rank ends it on all, with a checkpoint and exit code 75, on which a job script requeues.
+    SIGUSR1 or SIGTERM on any rank stops all ranks with a checkpoint and exit code 75, so that a job script can requeue.
     """
-    signals = Signals()  # first: the signal to end may come while a job begins
+    signals = Signals()  # first, since the signal may arrive while the job starts
     from mpi4py import MPI
 
     failures = MPI.COMM_WORLD.Dup()
@@ -176,7 +176,7 @@ def _run(
             click.echo(_how_to_go_on(settings), err=True)
             try:
                 report(settings, summary)
-            except OSError as error:  # the checkpoint is good all the same
+            except OSError as error:  # the checkpoint is valid nevertheless
                 click.echo(f"Error: {error}", err=True)
         return settings_.REQUEUE if settings.output is not None else 1
     errors = []
@@ -199,4 +199,4 @@ def _how_to_go_on(settings: settings_.Settings) -> str:
     folder = settings.output / "checkpoint"
     folder /= checkpoint.newest(folder)
     step = int(folder.name.removeprefix("step-").partition(".")[0])
-    return f"Stopped at step {step}, checkpoint in {folder}; --resume goes on."
+    return f"Stopped at step {step}, checkpoint in {folder}; --resume continues."

@@ -1,4 +1,4 @@
-"""The command `python -m pycollectives tune`: measures this machine for `algorithm="auto"`."""
+"""The command `python -m pycollectives tune`: measure this machine for `algorithm="auto"`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[i
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Instead of ~/.config/pycollectives/selection.json, which the library looks for.",
+    help="File for the table.  [default: ~/.config/pycollectives/selection.json, which the library reads]",
 )
 @click.option(
     "--bytes",
@@ -43,21 +43,22 @@ def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[i
     callback=_sizes,
     default="8,1024,8192,65536,262144,1048576,4194304",
     show_default=True,
-    help="Of one rank's data. Each speaks for sizes up to 4 times smaller and larger.",
+    help="Sizes of one rank's data. Each stands for sizes up to 4 times smaller and larger.",
 )
 @click.option(
     "--seconds",
     default=120.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Nothing new is begun after that; a choice differs from the built-in one after 3 passes at the earliest.",
+    help="No measurement starts after this time. A choice can differ from the built-in one after at least 3 passes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the file that was written, instead of tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print the written file instead of tables.")
 def tune(output: Path | None, sizes: list[int], seconds: float, as_json: bool) -> None:
     """Measure this machine for algorithm="auto": `mpirun -n P python -m pycollectives tune`.
 
-    Times boards and schedules on 2, 4, 8, ... P ranks and writes the table that the library then uses. Run it as your
-    programs run: with their launcher, their number of ranks per machine, and nothing else on the machine.
+    Time boards (shared memory) and schedules (messages) on 2, 4, 8, ... P ranks, and write the table that the library
+    then uses. Run it like your programs: with their launcher and number of ranks per machine, and with nothing else on
+    the machine.
     """
     from ..support.native import MPI
 
@@ -81,12 +82,12 @@ def tune(output: Path | None, sizes: list[int], seconds: float, as_json: bool) -
 def _users_table() -> Path:
     path = selection_files()[1]
     if path is None:
-        raise ValueError("there is no home folder for the table: say --output FILE")
+        raise ValueError("there is no home folder for the table: give --output FILE")
     return path
 
 
 def _cannot_tune(world: MPI.Comm, output: Path | None) -> str | None:
-    """Return why there is no use in measuring, if there is none; on rank 0."""
+    """Return the reason why the machine cannot be measured, or None; on rank 0."""
     if world.size < 2:
         return (
             "expected at least 2 ranks, got 1: run `mpirun -n P python -m pycollectives tune`, with as many ranks as "
@@ -103,7 +104,7 @@ def _cannot_tune(world: MPI.Comm, output: Path | None) -> str | None:
 
 
 def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json: bool) -> str | None:
-    """Measure, write and print; collective. Returns why nothing was written, if nothing was; on rank 0."""
+    """Measure, write and print; collective. Return the reason if no table was written, or None; on rank 0."""
     from ..support.native import core
     from ..tuning.derivation import PASSES_NEEDED
     from ..tuning.measuring import Tuning
@@ -116,8 +117,8 @@ def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json
         measured = tuning.run()
     if all(cell.passes < PASSES_NEEDED for cell in measured.cells):  # such a table would go before the cost model
         return (
-            f"nothing is written: the time was up before anything was measured {PASSES_NEEDED} times, so nothing could "
-            f"be decided; give more than --seconds {seconds:g}"
+            f"nothing is written: the time was up before anything was measured {PASSES_NEEDED} times; give more than "
+            f"--seconds {seconds:g}"
         )
     table, document = tuning.document(measured)
     tables.write(path, document)
