@@ -1,8 +1,8 @@
-"""Balanced latency of `Full()`, compared with the fastest MPI_Allreduce of all MPIs that wheels bring.
+"""Compare the balanced latency of `Full()` with the fastest MPI_Allreduce of all MPIs available as wheels.
 
     python -m pycollectives bench baselines --ranks 2,8 --json baselines.jsonl
 
-Starts the jobs itself: one of ours and one for each setting of each MPI, in turns.
+Start it without mpirun. It starts the jobs itself, in rotation: one of ours, and one for each setting of each MPI.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -48,7 +48,7 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant and how its jobs are started."""
+    """A contestant, and the way to start its jobs."""
 
     contestant: Contestant
     subject: str
@@ -71,12 +71,12 @@ class Entry:
         ]
 
     def run(self, ranks: int, options: list[str], limit: float) -> None:
-        """Once; what was measured before a failure counts."""
+        """Run one job; measurements made before a failure count."""
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder, "lines.jsonl")
             variables = job_variables(os.environ, self.mpi, self.setting, str(self.environment.programs))
             command = self.command(ranks, options, output)
-            outcome = run_job(command, variables, BENCH, limit)  # in BENCH: there `common` is found
+            outcome = run_job(command, variables, BENCH, limit)  # in BENCH, where `common` is found
             self.contestant.failure = outcome.failure
             if output.exists():
                 self.contestant.lines += read_lines(output.read_text(encoding="utf-8"))
@@ -92,15 +92,17 @@ class Entry:
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="Of each setting that is within reach of the fastest, by turns; medians over them are compared.",
+    help="Runs of each setting that is within reach of the fastest, in rotation. Their medians are compared.",
 )
-@click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds of a job.")
+@click.option(
+    "--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Time limit of a job in seconds."
+)
 @click.option(
     "--environments",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("build/baselines"),
     show_default=True,
-    help="Where the MPIs' Python environments are, or are made.",
+    help="Folder of the MPIs' Python environments; missing ones are created.",
 )
 def baselines(
     common: Common,
@@ -149,7 +151,7 @@ def _environments(mpis: list[Mpi], folder: Path) -> list[tuple[Mpi, Environment]
 
 
 def _entries(found: list[tuple[Mpi, Environment]]) -> list[Entry]:
-    """Ours first, under the MPI that it was built with."""
+    """Return our entry, with the MPI that the library was built with, and then the others."""
     own = OPEN_MPI if "Open MPI" in MPI.Get_library_version() else MPICH
     ours = Entry(Contestant("Full()"), "full", Environment.here(), own, Setting("default"))
     return [
@@ -247,5 +249,5 @@ def _record(common: Common, ranks: int, runs: int, domain: Domain, cell: Cell) -
 
 if __name__ == "__main__":
     if int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1 or int(os.environ.get("PMI_SIZE", "1")) > 1:
-        sys.exit("error: start this benchmark without mpirun: it starts the jobs itself")
+        sys.exit("error: start this benchmark without mpirun, since it starts the jobs itself")
     baselines()

@@ -1,10 +1,11 @@
-"""Compares `skew`, `latency` and `idle` with another build of the library, so that a loss is seen when it happens.
+"""Compare `skew`, `latency` and `idle` with another build of the library, to find a slowdown when it happens.
 
     python -m pycollectives bench compare HEAD~1 --benchmarks latency --ranks 2,8,8:1 --json compare.jsonl
     python -m pycollectives bench compare 0960f27 --other-environment ../before/.venv
 
-Builds this checkout and the commit, starts the jobs of both in alternation, and prints the ratio of every cell. Ends
-with 1 if a cell is slower. `python -m pycollectives bench` names the file that explains the figures and the options.
+The program builds this checkout and the commit, runs jobs of both in alternation, and prints the ratio of every cell.
+The exit code is 1 if a cell is slower. `python -m pycollectives bench` names the file that explains the figures and the
+options.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _ranks(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Run:
-    """A benchmark at a number of ranks."""
+    """A benchmark with a number of ranks."""
 
     bench: str
     ranks: str
@@ -84,7 +85,7 @@ class Run:
     without_baseline: bool = False
 
     def figures(self, build: Build, mpi: str, installed: bool, limit: float) -> dict[Key, float]:
-        """Runs it once; click.ClickException if it fails. `installed`: the program is that of the build."""
+        """Run it once; click.ClickException if it fails. `installed`: use the build's own benchmark program."""
         number, _, per_node = self.ranks.partition(":")
         program = ["-m", "pycollectives", "bench", self.bench] if installed else [str(BENCH / f"{self.bench}.py")]
         shape = ["--ranks-per-node", per_node] if per_node else []
@@ -104,7 +105,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Contest:
-    """Both builds, and how their jobs are run."""
+    """Both builds, and the way to run their jobs."""
 
     here: Build
     other: Build
@@ -137,31 +138,31 @@ class Contest:
     metavar="LIST",
     default="2,8",
     show_default=True,
-    help="8:1 is 8 ranks with one per node, which exchange messages.",
+    help="8:1 means 8 ranks with one per node, which exchange messages.",
 )
 @click.option("--bytes", "sizes", callback=parsed(parse_sizes), metavar="LIST", help="Other message sizes.")
 @click.option("--passes", type=click.IntRange(min=2), metavar="N", help="Runs of each build. [default: 4; quick: 3]")
-@click.option("--quick", is_flag=True, help="Fewer sizes, iterations and passes: some three minutes.")
+@click.option("--quick", is_flag=True, help="Fewer sizes, iterations and passes; takes about three minutes.")
 @click.option(
     "--slower-by",
     type=click.FloatRange(min=0),
     default=3.0,
     show_default=True,
-    help="Percent by which a cell may be slower.",
+    help="Percentage by which a cell may be slower.",
 )
 @click.option(
     "--program",
     type=click.Choice(["same", "own"]),
     default="same",
     show_default=True,
-    help="same: the benchmarks of this checkout measure both builds; own: each build has its own, for an interface "
-    "that has changed.",
+    help="same: measure both builds with the benchmarks of this checkout. own: measure each build with its own "
+    "benchmarks, if the interface has changed.",
 )
 @click.option(
     "--other-environment",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     metavar="FOLDER",
-    help="A virtual environment in which the commit is installed: it is not built.",
+    help="A virtual environment in which the commit is installed; the commit is not built.",
 )
 @click.option(
     "--environment",
@@ -170,7 +171,9 @@ class Contest:
     help="The same for this checkout; it may be of any commit.",
 )
 @click.option("--mpi", type=click.Choice(sorted(VENVS)), default="openmpi", show_default=True)
-@click.option("--limit", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Seconds of a job.")
+@click.option(
+    "--limit", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Time limit of a job in seconds."
+)
 @click.option(
     "--json", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON lines here as well."
 )
@@ -222,7 +225,7 @@ def compare(
 
 
 def _builds(commit: str, environment: Path | None, others: Path | None, mpi: str) -> tuple[Build, Build]:
-    """Of this checkout and of the commit, made unless there is an environment for it."""
+    """Return the builds of this checkout and of the commit; build those without an environment."""
     top = checkout_around(Path.cwd())
     full = resolve(top, commit)
     if environment is None:

@@ -1,9 +1,9 @@
-"""What direct rounds gain: balanced latency of `Full()` with little data, and of the same rounds on the board.
+"""Measure the gain of direct rounds: balanced latency of `Full()` with little data, against rounds on the board.
 
     mpirun -n 2 python -m pycollectives bench direct --json direct.jsonl
 
-The ranks share one node. `Solo()` with `max_staleness=0` waits for every rank in every round, as `Full()` does, and has
-no direct rounds. Both take turns.
+The ranks share one node. `Solo()` with `max_staleness=0` waits for every rank in every round like `Full()`, but has no
+direct rounds. Both are measured in rotation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rounds:
         return lambda: ar.allreduce(self._x)
 
     def prepare(self, call: int) -> None:
-        """Nothing: every call has the same data."""
+        """Do nothing, since every call has the same data."""
 
     def check(self, call: int, answer: Any) -> None:
         result, info = answer

@@ -1,12 +1,12 @@
-"""Averaging with neighbors, compared with MPI_Allreduce, when some workers are slow (AD-PSGD, section 5.4).
+"""Compare averaging with neighbors with MPI_Allreduce when some workers are slow (AD-PSGD, section 5.4).
 
     mpirun -n 16 python -m pycollectives bench gossip --methods all --slowdown none --slowdown 0:10 --slowdown 0:100
     mpirun -n 8 python -m pycollectives bench gossip --micro
     mpirun -n 8 python -m pycollectives bench gossip --bias --slowdown 0:10
 
-Each worker computes, which is emulated by sleeping, and applies a delta to its model, over and over, until a common
-deadline. --micro measures one exchange of two models; --bias, where the models of a quadratic tend to if ranks differ
-in speed. `python -m pycollectives bench` names the file that explains the columns.
+Until a common deadline, each worker repeatedly computes (emulated by sleeping) and applies a delta to its model.
+--micro measures one exchange of two models. --bias measures the limit of the models of a quadratic when ranks differ in
+speed. `python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Source = dict[str, str | None]
 MODEL_BYTES = "1e6"  # the paper's ResNet-20
 MICRO_BYTES = "1e6,9.2e6"  # and Ripples' VGG-16
 BIAS_BYTES = "4e3"
-BIAS_COMPUTE_MS = 5.0  # 20 s, of which the first half is ten times what it takes to come to where the models tend to
+BIAS_COMPUTE_MS = 5.0  # 20 s; the first half is ten times the time in which the models reach their limit
 BIAS_ITERATIONS = 2000
 
 COLUMNS = [
@@ -98,7 +98,7 @@ def _wrong_use_of(option: str) -> Iterator[None]:
 
 
 def _slowdowns(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[Slowdown]:
-    """Each once, in the order given; nobody is slow by default."""
+    """Return the slowdowns without duplicates, in the given order; by default, no rank is slow."""
     try:
         found = [Slowdown.parse(value) for value in values or ("none",)]
     except ValueError as error:
@@ -114,26 +114,26 @@ def _slowdowns(context: click.Context, option: click.Parameter, values: tuple[st
     metavar="LIST|all",
     default="allreduce,full,d-psgd,sgp,ad-psgd",
     show_default=True,
-    help=f"Of {', '.join(METHODS)}, separated by commas. The allreduce is always measured.",
+    help=f"Some of {', '.join(METHODS)}, separated by commas. The allreduce is always measured.",
 )
 @click.option(
     "--topology",
     metavar="NAME",
     default="bipartite-exponential",
     show_default=True,
-    help="Who averages with whom: python -m pycollectives topology lists the names.",
+    help="Which ranks average with each other; python -m pycollectives topology lists the names.",
 )
 @click.option(
     "--compute-ms",
     type=click.FloatRange(min=0, min_open=True),
     default=50.0,
     show_default=True,
-    help="Emulated computing of an iteration.",
+    help="Emulated computing time of an iteration.",
 )
 @click.option(
     "--model-bytes",
     metavar="LIST",
-    help=f"Of the float32 model, separated by commas: a table for each. [default: {MODEL_BYTES}; {MICRO_BYTES} with "
+    help=f"Sizes of the float32 model, separated by commas; a table each. [default: {MODEL_BYTES}; {MICRO_BYTES} with "
     "--micro]",
 )
 @click.option(
@@ -142,21 +142,21 @@ def _slowdowns(context: click.Context, option: click.Parameter, values: tuple[st
     multiple=True,
     callback=_slowdowns,
     metavar="RANK:FACTOR|none",
-    help="A rank's work takes FACTOR times as long; several ranks separated by commas. Given more than once, every "
-    "method is measured under one after the other. [default: none]",
+    help="A rank's work takes FACTOR times as long; several ranks separated by commas. If the option is repeated, "
+    "every method is measured under each slowdown. [default: none]",
 )
 @click.option(
     "--warmup",
     type=click.IntRange(min=0),
     default=16,
     show_default=True,
-    help="Iterations, of a worker that never waits, whose time is not counted.",
+    help="Warm-up time, in iterations of a worker that never waits. It is not counted.",
 )
 @click.option("--micro", is_flag=True, help="Measure one exchange of two models, compared with MPI_Sendrecv.")
 @click.option(
     "--bias",
     is_flag=True,
-    help="Measure how far from the common optimum of a quadratic pairwise averaging ends, as it is and weighted by "
+    help="Measure how far pairwise averaging ends from the common optimum of a quadratic, unweighted and weighted by "
     f"frequency. [default of --model-bytes {BIAS_BYTES}, --compute-ms {BIAS_COMPUTE_MS:g}, --iterations and --warmup "
     f"{BIAS_ITERATIONS}]",
 )
@@ -366,7 +366,7 @@ def _micro_row(record: Record) -> list[float | str | None]:
 
 
 def _for_bias(context: click.Context, setting: Setting) -> Setting:
-    """The setting with the defaults of --bias."""
+    """Return the setting with the defaults of --bias."""
     defaults = {"compute": BIAS_COMPUTE_MS * 1e-3, "iterations": BIAS_ITERATIONS, "warmup": BIAS_ITERATIONS}
     option_of = {"compute": "compute_ms"}
     unset = {

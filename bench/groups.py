@@ -1,10 +1,10 @@
-"""Averaging of weights in groups, compared with MPI_Allreduce, with emulated computing (Ripples Figs. 15, 17 and 19).
+"""Compare averaging of weights in groups with MPI_Allreduce, with emulated computing (Ripples Figs. 15, 17 and 19).
 
     mpirun -n 16 python -m pycollectives bench groups --ranks-per-node 4 --slowdown 3:5
 
-Each worker computes, which is emulated by sleeping, and averages its weights, over and over, until a common deadline.
-With --device cuda, weights are on devices, and the comparison is with MPI_Allreduce staged through the host, and with
-NCCL where each rank has a device. `python -m pycollectives bench` names the file that explains the columns.
+Until a common deadline, each worker repeatedly computes (emulated by sleeping) and averages its weights. With --device
+cuda, weights are on devices. They are compared with MPI_Allreduce staged through the host, and with NCCL if each rank
+has a device. `python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _model_bytes(text: str) -> int:
     metavar="LIST|all",
     default="allreduce,random,static,smart,punctual",
     show_default=True,
-    help=f"Of {', '.join(GENERATORS)}, separated by commas. The allreduce is always measured.",
+    help=f"Some of {', '.join(GENERATORS)}, separated by commas. The allreduce is always measured.",
 )
 @click.option(
     "--model-bytes",
@@ -73,14 +73,14 @@ def _model_bytes(text: str) -> int:
     metavar="BYTES",
     default="9.23e6",
     show_default=True,
-    help="Of the float32 weights.",
+    help="Size of the float32 weights.",
 )
 @click.option(
     "--compute-ms",
     type=click.FloatRange(min=0, min_open=True),
     default=200.0,
     show_default=True,
-    help="Emulated computing of an iteration.",
+    help="Emulated computing time of an iteration.",
 )
 @click.option(
     "--slowdown",
@@ -94,7 +94,7 @@ def _model_bytes(text: str) -> int:
     type=click.IntRange(min=0),
     default=16,
     show_default=True,
-    help="Iterations, of a worker that never waits, whose time is not counted.",
+    help="Warm-up time, in iterations of a worker that never waits. It is not counted.",
 )
 def groups(
     common: Common,
@@ -166,7 +166,7 @@ def groups(
 
 
 def _without_nccl(comm: MPI.Comm, arrays: Arrays) -> str | None:
-    """Collective. Why NCCL is left out of arrays on devices; empty if it is not; None on the host."""
+    """Return why NCCL is not measured with arrays on devices, "" if it is, None on the host; collective."""
     return why_no_nccl(comm, arrays, np.dtype(np.float32)) if isinstance(arrays, DeviceArrays) else None
 
 

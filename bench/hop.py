@@ -1,11 +1,11 @@
-"""Iterations per second of Hop's modes when workers are slow now and then, or always (Hop, Figs. 12 to 18).
+"""Measure iterations per second of Hop's modes when workers are slow occasionally or always (Hop, Figs. 12 to 18).
 
     mpirun -n 16 python -m pycollectives bench hop --slowdown random:6 --mode backup:1,staleness:5
     mpirun -n 16 python -m pycollectives bench hop --slowdown 3:4 --mode backup:1,staleness:5,skip:10
     mpirun -n 2 python -m pycollectives bench hop --micro
 
-Each worker computes, which is emulated by sleeping, and ends its iteration with `step`, a fixed number of times.
---micro measures one update through an update queue.
+For a fixed number of iterations, each worker computes (emulated by sleeping) and calls `step`. --micro measures one
+update through an update queue.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TWO_LEVEL = "two-level"
-WARMUP = 4  # iterations without computing, in which memory is touched first
+WARMUP = 4  # iterations without computing, which touch memory for the first time
 
 COLUMNS = [
     Column("Mode"),
@@ -86,8 +86,8 @@ def _model_bytes(text: str) -> int:
     type=click.Choice(["ring", "ring-based", "double-ring", TWO_LEVEL]),
     default="ring-based",
     show_default=True,
-    help="Who sends updates to whom: python -m pycollectives topology NAME shows one. two-level: all ranks of a node, "
-    "and a ring of one rank of each node.",
+    help="Graph of the updates; python -m pycollectives topology NAME shows one. two-level connects all ranks of a "
+    "node, and one rank of each node in a ring.",
 )
 @click.option(
     "--mode",
@@ -96,16 +96,22 @@ def _model_bytes(text: str) -> int:
     metavar="LIST",
     default="standard,notify-ack,backup:1,staleness:5,hybrid:1:5",
     show_default=True,
-    help="Of standard, notify-ack, backup:N, staleness:S, hybrid:N:S, each with or without +skip:J, and skip:J, which "
-    "is backup:1+skip:J. The standard mode is always measured.",
+    help="Some of standard, notify-ack, backup:N, staleness:S and hybrid:N:S, each with or without +skip:J, and "
+    "skip:J, which is backup:1+skip:J; separated by commas. The standard mode is always measured.",
 )
-@click.option("--max-ig", type=click.IntRange(min=1), default=5, show_default=True, help="Of the token queues.")
+@click.option(
+    "--max-ig",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Maximum iteration gap of the token queues.",
+)
 @click.option(
     "--compute-ms",
     type=click.FloatRange(min=0, min_open=True),
     default=50.0,
     show_default=True,
-    help="Emulated computing of an iteration.",
+    help="Emulated computing time of an iteration.",
 )
 @click.option(
     "--model-bytes",
@@ -113,7 +119,7 @@ def _model_bytes(text: str) -> int:
     metavar="BYTES",
     default="1e6",
     show_default=True,
-    help="Of the float32 model.",
+    help="Size of the float32 model.",
 )
 @click.option(
     "--slowdown",
@@ -122,9 +128,11 @@ def _model_bytes(text: str) -> int:
     metavar="RANK:FACTOR|random:FACTOR|none",
     default="random:6",
     show_default=True,
-    help="Whose computing takes FACTOR times as long: a rank's, or in each iteration each rank's with probability 1/P.",
+    help="Computing takes FACTOR times as long: on one rank, or in each iteration on each rank with probability 1/P.",
 )
-@click.option("--micro", is_flag=True, help="Two ranks: an update through a queue, and by MPI_Isend and MPI_Irecv.")
+@click.option(
+    "--micro", is_flag=True, help="With two ranks, measure an update through a queue, and by MPI_Isend and MPI_Irecv."
+)
 def hop(
     common: Common,
     graph: str,
@@ -224,7 +232,7 @@ def run(
     ranks_per_node: int | None,
     work: NDArray[np.float64],
 ) -> list[Outcome] | None:
-    """Collective; None on all ranks but 0. `work`: what this rank sleeps in each iteration, in seconds."""
+    """Run one mode; collective. None on all ranks but 0. `work`: seconds that this rank sleeps in each iteration."""
     mode, skip = modes.parse(name)
     delta = (step_of(comm.rank) / 1024) * pattern(setting.bytes // ITEM)
     barrier = SleepingBarrier(comm)
@@ -261,7 +269,7 @@ def run(
 
 
 def _verify(comm: MPI.Comm, name: str, outcomes: list[Outcome] | None, setting: Setting) -> None:
-    """Collective. RunError on every rank if a model is torn."""
+    """Raise RunError on every rank if a model is torn; collective."""
     findings = audit_models(outcomes) if setting.verify and outcomes is not None else []
     findings = comm.bcast(findings)
     if findings:

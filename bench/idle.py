@@ -1,8 +1,8 @@
-"""What the library costs while nothing is to be done: CPU of the progress thread, and what a computing rank loses.
+"""Measure the cost of an idle library: CPU time of the progress thread, and the slowdown of a computing rank.
 
     mpirun -n 8 python -m pycollectives bench idle --seconds 2
 
-Each iteration computes without an open communicator, and sleeps and computes with one.
+Each iteration computes without an open communicator, then sleeps and computes with one.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -35,18 +35,22 @@ COLUMNS = [
 
 @dataclass
 class Costs:
-    """One rank's, over all iterations."""
+    """One rank's measurements over all iterations."""
 
     sleeping: list[float] = field(default_factory=list)  # CPU seconds per wall second of the library's threads
     computing: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)  # loops per second without an open communicator
-    together: list[float] = field(default_factory=list)  # and with one
+    together: list[float] = field(default_factory=list)  # loops per second with one
 
 
 @click.command(help=__doc__)
 @common_options(iterations=3)
 @click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True), default=2.0, show_default=True, help="Of each phase."
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="Duration of each phase.",
 )
 def idle(common: Common, seconds: float) -> None:
     comm = MPI.COMM_WORLD
@@ -136,7 +140,7 @@ def _cpu_fraction(threads: set[int], work: Callable[[], None]) -> float:
 
 
 def _compute(seconds: float) -> float:
-    """Loops per second of arithmetic that stays in the first-level cache."""
+    """Return loops per second of arithmetic that stays in the first-level cache."""
     data = np.ones(2048, np.float32)
     loops, begin = 0, time.perf_counter()
     while (spent := time.perf_counter() - begin) < seconds:
@@ -147,7 +151,7 @@ def _compute(seconds: float) -> float:
 
 
 def _exchange(comm: MPI.Comm, collective: pc.PartialAllreduce, verify: bool) -> None:
-    """An idle collective is armed, and a cheap thread that does not answer would be no merit."""
+    """Make a round, to show that the idle collective is ready and the cheap thread responds."""
     collective.contribute(np.array([comm.rank + 1])).wait()
     right = int(collective.result[0]) == comm.size * (comm.size + 1) // 2
     if verify and not comm.allreduce(right, MPI.LAND):

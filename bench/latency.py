@@ -1,9 +1,9 @@
-"""Balanced latency of partial allreduces, compared with MPI_Allreduce and MPI_Iallreduce.
+"""Compare the balanced latency of partial allreduces with MPI_Allreduce and MPI_Iallreduce.
 
     mpirun -n 8 python -m pycollectives bench latency --policy solo,full
 
-Each iteration: MPI_Barrier and the timed call. With --device cuda, arrays are on devices, and the comparison is with
-MPI_Allreduce staged through the host, and with NCCL where each rank has a device.
+Each iteration consists of MPI_Barrier and the timed call. With --device cuda, arrays are on devices. They are compared
+with MPI_Allreduce staged through the host, and with NCCL if each rank has a device.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 

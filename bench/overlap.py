@@ -1,9 +1,10 @@
-"""How much of the averaging of gradients is hidden behind backward: steps of training with PyTorch.
+"""Measure how much of the gradient averaging is hidden behind backward, in training steps with PyTorch.
 
     mpirun -n 2 python -m pycollectives bench overlap --model mlp
 
-The same network is trained alone, with its gradients averaged after backward in one bucket, in buckets during backward,
-and by PyTorch's DistributedDataParallel. `python -m pycollectives bench` names the file that explains the columns.
+The same network is trained in four ways: on one rank without averaging, with gradients averaged after backward in one
+bucket, with gradients averaged in buckets during backward, and with PyTorch's DistributedDataParallel.
+`python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HIDES = ("overlap", "ddp")
 @click.option(
     "--width",
     type=click.IntRange(min=1),
-    help=f"Of its layers.  [default: {', '.join(f'{name} {network.width}' for name, network in NETWORKS.items())}]",
+    help=f"Width of layers.  [default: {', '.join(f'{name} {network.width}' for name, network in NETWORKS.items())}]",
 )
 @click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Examples of each rank.")
 @click.option(
@@ -48,7 +49,7 @@ HIDES = ("overlap", "ddp")
     type=click.IntRange(min=1),
     default=1 << 20,
     show_default=True,
-    help="Of overlap and ddp.",
+    help="Bucket size of overlap and ddp.",
 )
 @click.option("--warmup", type=click.IntRange(min=0), default=4, show_default=True, help="Steps before each block.")
 def overlap(common: Common, model: str, width: int | None, batch: int, bucket_bytes: int, warmup: int) -> None:
@@ -109,7 +110,7 @@ def _report(steps: dict[str, Summary], setting: Record, notes: list[str], record
 
 
 def hidden_share(step: float, after: float, alone: float) -> float | None:
-    """Of the time that averaging after backward adds to a step; None if it adds none."""
+    """Return the hidden share of the time that averaging after backward adds to a step; None if it adds none."""
     return 1 - (step - alone) / (after - alone) if after > alone else None
 
 

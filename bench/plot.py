@@ -1,4 +1,4 @@
-"""Draws the JSON lines of the benchmarks, and reads nothing else: a panel for each benchmark and setting.
+"""Draw the JSON lines of the benchmarks, with a panel for each benchmark and setting.
 
     python -m pycollectives bench plot skew.jsonl --output skew.png
 
@@ -14,7 +14,7 @@ import click
 import matplotlib
 
 matplotlib.use("Agg")
-logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # that a cache of fonts is made is no warning
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # hides the note about a new font cache
 
 from matplotlib import pyplot as plt  # noqa: E402
 
@@ -23,7 +23,7 @@ from common.output import read_records  # noqa: E402
 
 
 def draw(files: list[Path], output: Path) -> None:
-    """ValueError if `files` hold nothing to draw or `output`'s suffix is no known format."""
+    """Draw `files` to `output`; ValueError if there is nothing to draw or the suffix is an unknown format."""
     records = read_records(files)
     if any(record.get("baseline", "") is None for record in records):
         raise ValueError("expected results with a baseline: measure without --no-baseline")

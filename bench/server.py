@@ -1,11 +1,11 @@
-"""Iterations per second of workers of a parameter server, per synchronisation model (ElasticBSP, section 6.2).
+"""Measure iterations per second of a parameter server's workers, per synchronization model (ElasticBSP, section 6.2).
 
     mpirun -n 8 python -m pycollectives bench server --servers node --sync asp,ssp:3,dssp:3:15,elastic:15
     mpirun -n 9 python -m pycollectives bench server --speeds none --slowdown 3:3 --json server.jsonl
     mpirun -n 5 python -m pycollectives bench server --micro
 
-Each worker computes, which is emulated by sleeping, and pushes a gradient for new weights, a fixed number of times.
---micro measures push-pulls of a large model, beside the same exchange in mpi4py.
+For a fixed number of iterations, each worker computes (emulated by sleeping), pushes a gradient and pulls new weights.
+--micro measures push-pulls of a large model, and the same exchange in mpi4py.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -79,7 +79,7 @@ MICRO_COLUMNS = [
 
 
 def _servers(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[Servers] | None:
-    """Each once, in the order given; None if none is given."""
+    """Return the servers without duplicates, in the given order; None if none is given."""
     try:
         return [Servers.parse(value) for value in dict.fromkeys(values)] or None
     except ValueError as error:
@@ -95,7 +95,8 @@ def _servers(context: click.Context, option: click.Parameter, values: tuple[str,
     metavar="LIST",
     default="bsp,asp,ssp:3,dssp:3:15,elastic:15",
     show_default=True,
-    help="Models as pycollectives.parameter_server.sync.parse reads them, separated by commas. BSP is always measured.",
+    help="Synchronization models, separated by commas, as pycollectives.parameter_server.sync.parse reads them. BSP is "
+    "always measured.",
 )
 @click.option(
     "--servers",
@@ -103,15 +104,15 @@ def _servers(context: click.Context, option: click.Parameter, values: tuple[str,
     multiple=True,
     callback=_servers,
     metavar="N|node",
-    help="How many ranks serve, the lowest, which then do not compute; node: the memory of the node, and all ranks "
-    "compute. Given more than once, one after the other. [default: 1; with --micro 1 and node]",
+    help="Number of ranks that serve: the lowest ranks, which then do not compute. node: the weights are in the node's "
+    "shared memory, and all ranks compute. Repeat the option to measure several. [default: 1; with --micro 1 and node]",
 )
 @click.option(
     "--compute-ms",
     type=click.FloatRange(min=0, min_open=True),
     default=50.0,
     show_default=True,
-    help="Emulated computing of an iteration.",
+    help="Emulated computing time of an iteration.",
 )
 @click.option(
     "--speeds",
@@ -119,7 +120,7 @@ def _servers(context: click.Context, option: click.Parameter, values: tuple[str,
     metavar="uniform:LEAST:MOST|none",
     default="uniform:1.0:1.5",
     show_default=True,
-    help="How many times as long each worker computes, always: drawn with the seed.",
+    help="Each worker's own, constant factor of the computing time, drawn with the seed.",
 )
 @click.option(
     "--slowdown",
@@ -127,7 +128,7 @@ def _servers(context: click.Context, option: click.Parameter, values: tuple[str,
     metavar="RANK:FACTOR|none",
     default="none",
     show_default=True,
-    help="A worker's computing takes FACTOR times as long on top; several ranks separated by commas.",
+    help="A worker's computing takes another FACTOR times as long; several ranks separated by commas.",
 )
 @click.option("--model-bytes", metavar="BYTES", help=f"[default: {MODEL_BYTES}; {MICRO_BYTES} with --micro]")
 @click.option("--micro", is_flag=True, help="Measure push-pulls of all ranks but 0, compared with mpi4py.")
@@ -205,7 +206,7 @@ def _measure(
 
 
 def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dict[int, float]) -> list[Outcome] | None:
-    """Collective; None on all ranks but 0, which has what workers say. `work`: what each sleeps in an iteration."""
+    """Run one model; collective. None on all ranks but 0. `work`: seconds that each worker sleeps in an iteration."""
     gradient = pattern(setting.bytes // ITEM)
     gradient *= np.float32(step_of(comm.rank))
     weights = np.zeros_like(gradient)
@@ -231,7 +232,7 @@ def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dic
 def _work(
     made: pc.ParameterServer, gradient: NDArray[np.float32], seconds: float, iterations: int
 ) -> tuple[float, list[tuple[float, float, int]]]:
-    """When it began; of each iteration begin and end of its push-pull since then, and its gradient's staleness."""
+    """Return the start time and, per iteration, the push-pull's begin and end since then and the staleness."""
     clock, sleep = time.perf_counter, time.sleep
     weights = np.zeros_like(gradient)
     rows = []
@@ -253,7 +254,7 @@ def _work(
 
 
 def _verify(comm: MPI.Comm, name: str, outcomes: list[Outcome] | None, setting: Setting) -> None:
-    """Collective. RunError on every rank if the weights are not what was pushed."""
+    """Raise RunError on every rank if the weights do not match the pushed gradients; collective."""
     findings = comm.bcast(audit(name, outcomes) if setting.verify and outcomes is not None else [])
     if findings:
         raise RunError(f"{name}: {len(findings)} findings\n  " + "\n  ".join(findings[:5]))

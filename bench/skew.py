@@ -1,9 +1,9 @@
-"""Latency of partial allreduces and MPI_Allreduce when ranks come at different times (eager-SGD Figs. 8 and 9).
+"""Measure the latency of partial allreduces and MPI_Allreduce when ranks arrive apart (eager-SGD Figs. 8 and 9).
 
     mpirun -n 32 python -m pycollectives bench skew --skew linear --skew-us 1000
     mpirun -n 8 python -m pycollectives bench skew --device cuda --policy solo --skew one-late --skew-us 100000
 
-Each iteration: a barrier, this rank's delay, and the timed call.
+Each iteration consists of a barrier, this rank's delay, and the timed call.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -31,14 +31,15 @@ POLICIES = "solo,majority,quorum"
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="CSV of delays in seconds for --skew trace: a line per iteration, a column per rank or one; lines repeat.",
+    help="For --skew trace: CSV of delays in seconds, one line per iteration, one column per rank or one for all; "
+    "lines repeat.",
 )
 @click.option(
     "--inject",
     type=click.Choice(sorted(INJECTORS)),
     default="sleep",
     show_default=True,
-    help="How a rank is held up; spin needs a core per rank.",
+    help="How a rank is delayed; spin needs a core per rank.",
 )
 def skew(sweep: Sweep, skew: str, skew_us: float, trace: Path | None, inject: str) -> None:
     comm = MPI.COMM_WORLD

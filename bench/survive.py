@@ -1,8 +1,8 @@
-"""How soon the survivors of a death continue: from the kill to their next completed round.
+"""Measure how soon the survivors of a death continue: from the kill to their next completed round.
 
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 8 python -m pycollectives bench survive --kills 4
 
-Ranks make rounds of a partial allreduce, and one after the other is killed. The survivors get `RankFailedError`, shrink
+Ranks make rounds of a partial allreduce and are killed one after the other. The survivors get `RankFailedError`, shrink
 their communicator, create the collective again, and make a round.
 `python -m pycollectives bench` names the file that explains the columns.
 """
@@ -27,7 +27,7 @@ from common.output import Column, Domain, Records, Table, origin, version
 from common.policies import PolicyName
 
 TIMES = ("detected", "shrunk", "next")
-"""Since the kill, until a survivor has the error, the new communicator, and the result of its first round."""
+"""Times since the kill until a survivor has the error, the new communicator, and the result of its first round."""
 
 COLUMNS = [
     Column("Ranks"),
@@ -41,15 +41,19 @@ COLUMNS = [
 @click.command(help=__doc__)
 @common_options(iterations=20)
 @click.option("--kills", type=click.IntRange(min=1), help="[default: as many as leave two ranks]")
-@click.option("--every", type=click.FloatRange(min=0), default=0.5, show_default=True, help="Seconds, in the mean.")
+@click.option(
+    "--every", type=click.FloatRange(min=0), default=0.5, show_default=True, help="Mean seconds between kills."
+)
 @click.option(
     "--what",
     type=click.Choice(["rank", "leader", "coordinator"]),
     default="rank",
     show_default=True,
-    help="Who is killed: any rank, the lowest one of a node, or rank 0.",
+    help="The rank to kill: any rank, the lowest rank of a node, or rank 0.",
 )
-@click.option("--policy", default="majority", show_default=True, help="Of the rounds, as of `skew`; one.")
+@click.option(
+    "--policy", default="majority", show_default=True, help="Policy of the rounds, one of the policies of `skew`."
+)
 def survive(common: Common, kills: int | None, every: float, what: str, policy: str) -> None:
     world = MPI.COMM_WORLD
     kills = kills or max(1, world.size - 2)
@@ -111,7 +115,7 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
                     f"kill_to_{time}_ms": dict(zip(("p50", "p99", "max"), values, strict=True))
                     for time, values in quantiles.items()
                 },
-                "lost": len(ms),  # the contribution of each survivor that is under way
+                "lost": len(ms),  # each survivor loses the contribution that is in flight
                 "wrong": 0 if common.verify else None,
                 "verified": common.verify,
                 **source,
@@ -120,7 +124,7 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
 
 
 def _victim(comm: pc.Communicator, what: str, choice: np.random.Generator) -> int:
-    """Return who dies next; the same on all ranks."""
+    """Return the rank that dies next, the same on all ranks."""
     leaders = [comm.nodes.index(node) for node in range(max(comm.nodes) + 1)]
     among = {"rank": range(comm.size), "leader": leaders, "coordinator": [0]}[what]
     return int(choice.choice(list(among)))
@@ -160,7 +164,7 @@ def _die(delay: float, death: Path) -> None:
 
 
 def _check_rounds(comm: pc.Communicator, common: Common) -> None:
-    """Make rounds, in which every contribution must be once."""
+    """Make rounds, and check that every contribution is in exactly one."""
     one = np.ones(1, np.int64)
     with comm.partial_allreduce(count=1, dtype=np.int64, policy=pc.Solo(), missed="sum") as ar:
         total = 0

@@ -1,8 +1,8 @@
-"""Time to find the next barrier, per algorithm, and how good it is (ElasticBSP, Tables 3 and 4, Fig. 10). No mpirun.
+"""Measure time and quality of a barrier search, per algorithm (ElasticBSP, Tables 3 and 4, Fig. 10). No mpirun.
 
     python -m pycollectives bench zipline --workers 10,100,1000 --lookahead 15,150
 
-Each iteration calls every algorithm once, in turns, on the same generated rows.
+Each iteration calls every algorithm once on the same generated rows.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 EXACT = ("zipline_linear", "incremental", "zipline_opt_bs", "zipline_opt", "zipline", "naive")
 HEURISTIC = ("grid_scan", "full_grid_scan")
 DEFAULT = ",".join(name for name in (*EXACT, *HEURISTIC) if name != "naive")
-MOST_SETS = 1_000_000  # that `naive` looks at
+MOST_SETS = 1_000_000  # for `naive`, which examines all of them
 
 COLUMNS = [
     Column("Algorithm"),
@@ -64,18 +64,18 @@ def _algorithms(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-# --- What is timed ---
+# --- The timed algorithms ---
 
 
 class Subject(Protocol):
     def measure(self) -> float:
-        """Seconds of one call: CPU time, for nothing here waits, and other load takes no part in it."""
+        """Return the CPU seconds of one call, which other load does not affect. No call waits."""
 
     def barrier(self) -> Barrier:
-        """What it finds for the rows of the cell."""
+        """Return the barrier that it finds for the rows of the cell."""
 
     def check(self) -> None:
-        """ClickException if the last timed call returned something wrong."""
+        """Raise ClickException if the last timed call returned a wrong result."""
 
 
 class FullSolution:
@@ -102,7 +102,7 @@ class FullSolution:
 
 
 class Update:
-    """One worker has pushed, so its row is another one; afterwards, untimed, it is put back."""
+    """The update of one row after a worker has pushed; the row is restored afterwards, untimed."""
 
     def __init__(self, rows: Rows, others: Rows) -> None:
         self._rows = rows
@@ -114,7 +114,7 @@ class Update:
     def measure(self) -> float:
         self._worker = (self._worker + 1) % len(self._rows)
         before = (self._worker + 1) % len(self._rows)
-        self._solver.update(before, self._rows[before])  # the push before, which changes nothing
+        self._solver.update(before, self._rows[before])  # a preceding push, which changes nothing
         row = self._others[self._worker]
         begin = time.thread_time()
         self._found = self._solver.update(self._worker, row)
@@ -220,7 +220,7 @@ def _report(cells: list[Cell], common: Alone, table: Table, records: Records, so
     metavar="LIST",
     default=DEFAULT,
     show_default=True,
-    help="Those of pycollectives.zipline; naive, for the smallest rows; incremental: an update of one row.",
+    help="Algorithms of pycollectives.zipline. naive is for the smallest rows; incremental updates one row.",
 )
 def zipline(common: Alone, workers: list[int], lookahead: list[int], algorithms: list[str]) -> None:
     sizes = [(of, ahead) for ahead in lookahead for of in workers]
@@ -232,7 +232,7 @@ def zipline(common: Alone, workers: list[int], lookahead: list[int], algorithms:
             for name in algorithms:
                 print(f"{name} {of} {ahead}")
         return
-    source = origin("") | {"mpi": None}  # no MPI takes part
+    source = origin("") | {"mpi": None}  # no MPI is involved
     table = Table(
         f"pycollectives ZipLine Barrier Search v{version()}",
         [

@@ -1,1 +1,1 @@
-"""What the benchmarks share. README.md says which modules start MPI when they are imported."""
+"""Shared code of the benchmarks. README.md lists the modules whose import starts MPI."""

@@ -1,4 +1,4 @@
-"""Where a benchmark's arrays are: in memory of the host, or on CUDA devices. Needs no more than NumPy."""
+"""A benchmark's arrays, in host memory or on CUDA devices. Needs only NumPy."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the arrays of all ranks are, as tables and records say it."""
+    """The place of the arrays of all ranks, as tables and records name it."""
 
     device: str = "cpu"
     name: str = ""
     library: str = "NumPy"
-    ranks_per_device: int = 1  # the most that share one
+    ranks_per_device: int = 1  # the largest number of ranks that share a device
 
     def notes(self) -> list[str]:
-        """Lines for the head of a table: none for the host."""
+        """Return lines for the head of a table; none for the host."""
         if self.device == "cpu":
             return []
         shared = "" if self.ranks_per_device == 1 else f"; {self.ranks_per_device} ranks share one"
         return [f"arrays on {self.device} devices: {self.name}, by {self.library}{shared}"]
 
     def as_json(self) -> dict[str, Any]:
-        """Keys of a record; none for the host."""
+        """Return keys of a record; none for the host."""
         if self.device == "cpu":
             return {}
         return {
@@ -38,7 +38,7 @@ class Place:
         }
 
     def path(self, path: str) -> str:
-        """`path` of the ranks' data, as records and figures name it."""
+        """Return the `path` of the ranks' data, as records and figures name it."""
         return path if self.device == "cpu" else f"{path}, {self.device}"
 
 
@@ -47,19 +47,19 @@ class Arrays(Protocol):
     def place(self) -> Place: ...
 
     def mirror(self, host: NDArray[Any]) -> Any:
-        """An array of the length and type of `host`, with its values; on the host, `host` itself."""
+        """Return a copy of `host` at this place; on the host, `host` itself."""
 
     def upload(self, array: Any, host: NDArray[Any]) -> None:
-        """Write the values of `host` to its mirror; done when it returns."""
+        """Write the values of `host` to its mirror; complete on return."""
 
     def download(self, array: Any) -> NDArray[Any]:
-        """The values, on the host."""
+        """Return the values, on the host."""
 
     def sample(self, array: Any, places: NDArray[np.int64]) -> NDArray[Any]:
-        """The values at a few places, on the host."""
+        """Return the values at a few places, on the host."""
 
     def synchronize(self) -> None:
-        """Wait until everything that was queued for arrays is done."""
+        """Wait until all queued work on arrays is complete."""
 
 
 class HostArrays:

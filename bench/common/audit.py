@@ -1,4 +1,4 @@
-"""Checks results after the fact, when the histories of all ranks are together."""
+"""Check results afterwards, from the gathered histories of all ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Total = float | int | None
 
 @dataclass(frozen=True)
 class Call:
-    """One returned call, or the flush, which gives no value of its own."""
+    """One returned call, or the flush, which contributes no value."""
 
     value: int
     round: int
@@ -34,7 +34,7 @@ class Call:
 
 @dataclass
 class CallHistory:
-    """One rank's calls in order; the flush closes it."""
+    """One rank's calls in order; the flush is the last."""
 
     calls: list[Call] = field(default_factory=list)
     flush: Call | None = None
@@ -44,16 +44,16 @@ class CallHistory:
 
 
 def audit_calls(histories: Sequence[CallHistory], *, late: str, quorum: int = 1) -> list[str]:
-    """Findings, none if all is right.
+    """Return findings; none if all results are right.
 
-    A rank's data is pending from the call that gave it until a round that names the rank a contributor takes it, so the
-    histories alone say what every round must have reduced.
+    A rank's data is pending from its call until the next round that lists the rank as a contributor. The histories
+    therefore determine the sum of every round.
 
     `histories` by rank; `late` as given to the collective; `quorum`: the least number of contributors of a round.
     """
     findings = _agreement(histories)
     if findings:
-        return findings  # without agreement there is no round to compare with
+        return findings  # ranks disagree, so there is no round to compare with
     rounds = {call.round: call for history in histories for call in history.with_flush()}
     flushes = {history.flush.round for history in histories if history.flush}
     taken: dict[int, int] = dict.fromkeys(rounds, 0)
@@ -85,7 +85,7 @@ def audit_calls(histories: Sequence[CallHistory], *, late: str, quorum: int = 1)
 
 
 def _agreement(histories: Sequence[CallHistory]) -> list[str]:
-    """Every rank that was given a round must have been given the same round."""
+    """Check that all ranks that received a round received the same one."""
     findings: list[str] = []
     first: dict[int, tuple[int, tuple[object, ...]]] = {}
     for rank, history in enumerate(histories):
@@ -101,13 +101,13 @@ def _agreement(histories: Sequence[CallHistory]) -> list[str]:
 
 
 def _take(rank: int, history: CallHistory, rounds: dict[int, Call], taken: dict[int, int], late: str) -> list[str]:
-    """Credits the rank's data to the rounds that took it."""
+    """Credit the rank's data to the rounds that took it."""
     findings: list[str] = []
-    pending: int | None = None  # None: nothing, which is not the same as a sum of zero
+    pending: int | None = None  # None if nothing is pending, which differs from a sum of zero
     seen = -1
     for call in history.with_flush():
-        # What was pending when this call was made went into a round since, if one names this rank. The round that
-        # includes the call itself is not among them: it takes the call's data together with what is pending.
+        # The data that was pending at this call went into the first round since then that names this rank. The round
+        # that includes the call itself does not count here. It takes the call's data together with the pending data.
         taken_at_once = call.included and call is not history.flush
         past = range(seen + 1, call.round if taken_at_once else call.round + 1)
         for number in past:
@@ -134,13 +134,13 @@ def _take(rank: int, history: CallHistory, rounds: dict[int, Call], taken: dict[
 
 # --- Averages of workers ---------------------------------------------------------------------------------------------
 
-DRIFT = 1e-4  # relative, of the mean over workers: what many averages in float32 add up to
-MET = 1e-3  # relative: how far apart workers' weights may be after many synchronisations
+DRIFT = 1e-4  # relative drift of the mean over workers, from rounding in many float32 averages
+MET = 1e-3  # relative distance of workers' weights that is allowed after many synchronizations
 
 
 @dataclass(frozen=True)
 class Sync:
-    """One synchronisation of a worker; a value is None if the weights were no multiple of the pattern."""
+    """One synchronization of a worker; a value is None if the weights were no multiple of the pattern."""
 
     sequence: int
     group: tuple[int, ...]
@@ -152,19 +152,19 @@ class Sync:
 
 @dataclass
 class SyncHistory:
-    """One worker's synchronisations in order, and what it has when it leaves."""
+    """One worker's synchronizations in order, and its value when it leaves."""
 
     syncs: list[Sync] = field(default_factory=list)
     final: float | None = None
 
 
 def audit_syncs(histories: Sequence[SyncHistory], *, every_group: bool, meets_after: int | None = None) -> list[str]:
-    """Findings, none if all is right.
+    """Return findings; none if all results are right.
 
-    A group's members wrote down what they had before it and after it, so each average is recomputed from what they had.
+    The members of a group record their values before and after it. The average is recomputed from the values before.
 
-    `histories` by rank; `every_group`: each synchronisation was one average, that of the group that it names;
-    `meets_after`: so many synchronisations of every worker, and all weights must be the same.
+    `histories` by rank. With `every_group`, each synchronization is one average over the group that it names.
+    `meets_after`: the number of synchronizations of every worker after which all weights must be the same.
     """
     torn = [rank for rank, history in enumerate(histories) if _is_torn(history)]
     if torn:
@@ -181,13 +181,13 @@ def audit_syncs(histories: Sequence[SyncHistory], *, every_group: bool, meets_af
 
 
 def spread(histories: Sequence[SyncHistory]) -> float:
-    """How far apart workers' weights are at the end, relative to their mean."""
+    """Return the final distance of workers' weights, relative to their mean."""
     finals = [history.final or 0.0 for history in histories]
     return (max(finals) - min(finals)) * len(finals) / sum(finals)
 
 
 def conflicts(histories: Sequence[SyncHistory]) -> float:
-    """Earlier groups that a group had to wait for, the mean over groups of more than one worker."""
+    """Return the mean number of earlier groups that a group had to wait for, over groups of several workers."""
     of_group = {
         (sync.sequence, sync.group): sync.conflicts
         for history in histories
@@ -198,16 +198,17 @@ def conflicts(histories: Sequence[SyncHistory]) -> float:
 
 
 def performed(histories: Sequence[SyncHistory]) -> list[tuple[int, ...]]:
-    """The groups that synchronisations named, each once, in order."""
+    """Return the groups that synchronizations named, without duplicates, in order."""
     return [
         group for _, group in sorted({(sync.sequence, sync.group) for history in histories for sync in history.syncs})
     ]
 
 
 def asking(histories: Sequence[SyncHistory], begins: Sequence[NDArray[np.float64]]) -> list[float]:
-    """Seconds that the service took for groups that waited for nothing else: not for a member, nor a conflict.
+    """Return the service's seconds for groups that waited for no member and no conflicting group.
 
-    That is what the member that asked last waited. `begins`: when each worker asked, by rank and synchronisation.
+    That is the waiting time of the member that asked last. `begins`: when each worker asked, by rank and
+    synchronization.
     """
     last: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
     for history, asked in zip(histories, begins, strict=True):
@@ -223,7 +224,7 @@ def _is_torn(history: SyncHistory) -> bool:
 
 
 def _chains(histories: Sequence[SyncHistory]) -> list[str]:
-    """Nothing changes weights between synchronisations, an average is none of what it averages, and has the worker."""
+    """Check that weights stay the same between synchronizations, and that each average is possible."""
     findings = []
     for rank, history in enumerate(histories):
         value = initial_value(rank)
@@ -245,17 +246,17 @@ def _chains(histories: Sequence[SyncHistory]) -> list[str]:
 
 
 def _averages(histories: Sequence[SyncHistory]) -> list[str]:
-    """Each average is that of what its members had, and the mean over workers stays what it was.
+    """Check that each average is the mean of its members' values, and that the mean over workers does not change.
 
-    A worker that has left takes part in groups that it was in already: with what it had when it left, and then with
-    what these groups made of it.
+    A worker that has left still takes part in the groups that it was in. It enters the first with its value at leaving,
+    and each following group with the result of the previous one.
     """
     members: dict[tuple[int, tuple[int, ...]], dict[int, Sync]] = defaultdict(dict)
     for rank, history in enumerate(histories):
         for sync in history.syncs:
             members[sync.sequence, sync.group][rank] = sync
     findings = []
-    has = [history.final or 0.0 for history in histories]  # of those who have left
+    has = [history.final or 0.0 for history in histories]  # of workers that have left
     for (sequence, group), syncs in sorted(members.items()):  # groups with a common member are performed in order
         name = f"group {sequence} of {group}"
         before = {rank: syncs[rank].before or 0.0 if rank in syncs else has[rank] for rank in group}

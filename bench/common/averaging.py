@@ -1,4 +1,4 @@
-"""Workers that compute and average their weights: with MPI_Allreduce, or in groups; driven in the same way."""
+"""Workers that compute and average their weights with MPI_Allreduce or in groups, behind the same interface."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Answer(Protocol):
-    """What a synchronisation says of itself."""
+    """The information that a synchronization returns."""
 
     @property
     def group(self) -> tuple[int, ...]: ...
@@ -45,19 +45,20 @@ class Averaging(Protocol):
         """Collective."""
 
     def synchronise(self, step: int, over: bool) -> Answer | None:
-        """Average the weights with others'; `over`: this worker's time is over. None: as all with all."""
+        """Average the weights with other workers; None if all took part. `over`: whether this worker's time is over."""
 
     def goes_on(self, over: bool) -> bool:
-        """Whether a worker whose time is over or not makes another iteration."""
+        """Whether the worker makes another iteration. `over`: its time is over."""
 
     def close(self) -> None:
-        """Leave; returns when nobody needs this worker any more."""
+        """Leave; return when no worker needs this one anymore."""
 
 
 class AllreduceAveraging:
     """MPI_Allreduce in place and a division.
 
-    All must end after the same iteration, so one more number goes with the weights: how many workers' time is over.
+    All workers must end after the same iteration. One more number therefore goes with the weights: the number of
+    workers whose time is over.
     """
 
     def __init__(self, comm: MPI.Comm, count: int) -> None:
@@ -107,7 +108,7 @@ class GroupAveraging:
         communicator = self._open.enter_context(pc.Communicator(self._comm, ranks_per_node=self._ranks_per_node))
         try:
             collective = communicator.partial_reduce(self.model.weights, groups=self._generator, op=pc.AVG)
-        except ValueError as error:  # of the arguments, which are the same on every rank
+        except ValueError as error:  # raised on every rank, since the arguments are the same
             self._open.close()
             raise RunError(str(error)) from error
         self._collective = self._open.enter_context(collective)
@@ -126,14 +127,14 @@ class GroupAveraging:
 
 @dataclass(frozen=True)
 class Run:
-    """Of all workers, by rank."""
+    """The measurements of all workers, by rank."""
 
     timelines: list[Timeline]
     histories: list[SyncHistory]
 
 
 def run_workers(comm: MPI.Comm, averaging: Averaging, *, compute: float, window: Window) -> Run | None:
-    """Collective; None on all ranks but 0. `compute`: what this worker sleeps in an iteration, in seconds."""
+    """Run the workers; collective. None on all ranks but 0. `compute`: this worker's sleep per iteration (s)."""
     barrier = SleepingBarrier(comm)
     everybody = tuple(range(comm.size))
     begins: list[float] = []
@@ -176,7 +177,7 @@ def run_workers(comm: MPI.Comm, averaging: Averaging, *, compute: float, window:
 
 
 def verify(comm: MPI.Comm, name: str, run: Run | None, *, anybody_slow: bool) -> None:
-    """Collective. RunError on every rank if a synchronisation was wrong."""
+    """Raise RunError on every rank if a synchronization was wrong; collective."""
     findings: list[str] = []
     if run is not None:
         met = meets_after(name, ranks=comm.size, anybody_slow=anybody_slow)

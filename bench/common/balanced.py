@@ -1,6 +1,6 @@
-"""A job of bench/baselines.py: the balanced allreduce of one subject, a JSON line for each size as soon as it is done.
+"""A job of bench/baselines.py: the balanced allreduce of one subject. Writes a JSON line as soon as a size is done.
 
-MPI's own needs NumPy and mpi4py alone: it runs in environments without this library.
+MPI's own allreduce needs only NumPy and mpi4py, and runs in environments without this library.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ DTYPE = np.dtype(np.float32)
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     if options.subject == "mpi":
-        mpi4py.rc.thread_level = "single"  # the fastest of MPICH, and a program without threads may ask for it
-    from mpi4py import MPI  # which starts it
+        mpi4py.rc.thread_level = "single"  # MPICH's fastest level, which a program without threads may request
+    from mpi4py import MPI  # starts MPI
 
     comm = MPI.COMM_WORLD
     if comm.size != options.ranks:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--subject", choices=["mpi", "full"], required=True)
-    parser.add_argument("--ranks", type=int, required=True, help="as many as there must be")
+    parser.add_argument("--ranks", type=int, required=True, help="the expected number of ranks")
     parser.add_argument("--bytes", type=lambda text: [int(size) for size in text.split(",")], required=True)
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
@@ -61,7 +61,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _measure(comm: MPI.Comm, options: argparse.Namespace, size: int) -> dict[str, Any]:
-    """Collective; empty on all ranks but 0."""
+    """Measure one size; collective. Empty on all ranks but 0."""
     no_delays = np.zeros((calls_of(options.iterations, MOST), comm.size))
     procedure = Procedure(TightBarrier(comm), no_delays, _no_delay, options.iterations, MOST, until_stationary=True)
     (samples,) = measure(comm, [_subject(comm, options, size)], procedure)

@@ -1,4 +1,4 @@
-"""Builds of the library to compare: of this checkout, of another commit, or an environment that somebody has made."""
+"""Builds of the library to compare: of this checkout, of another commit, or in an existing environment."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VENVS = {"openmpi": ".venv", "mpich": ".venv-mpich"}
-"""Where `make MPI=... install` of a checkout installs."""
+"""The folders into which `make MPI=... install` of a checkout installs."""
 
 ALIKE = ("python", "numpy", "mpi4py")
-"""What two environments must have in the same version, besides the MPI."""
+"""The packages, besides the MPI, whose versions must be the same in both environments."""
 
 OF_MAKE = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
-"""Variables by which a `make` around this one would change another."""
+"""Variables by which an outer `make` would change an inner one."""
 
 DESCRIBE = """
 import json, platform
@@ -38,13 +38,13 @@ print(json.dumps({"commit": commit, "python": platform.python_version(), **{name
 
 
 class BuildError(Exception):
-    """A build cannot be made or compared; the text says why, in a line."""
+    """A build cannot be made or compared; the text gives the reason in one line."""
 
 
 @dataclass(frozen=True)
 class Build:
     python: Path
-    commit: str  # that was built, "-dirty" behind it if files differed
+    commit: str  # the commit, followed by "-dirty" if files differed
     versions: Mapping[str, str | None]
 
     @property
@@ -53,7 +53,7 @@ class Build:
 
     @classmethod
     def installed(cls, environment: Path) -> Build:
-        """The build in a virtual environment."""
+        """Return the build in a virtual environment."""
         python = environment.absolute() / "bin" / "python"
         try:
             printed = _run([str(python), "-I", "-c", DESCRIBE], Path("/"))
@@ -66,7 +66,7 @@ class Build:
 
     @classmethod
     def of_checkout(cls, top: Path, mpi: str, constraints: Path | None = None) -> Build:
-        """Runs `make install` in a checkout, which does nothing if it is up to date."""
+        """Run `make install` in a checkout, which does nothing if it is up to date."""
         variables = {name: value for name, value in os.environ.items() if name not in OF_MAKE}
         if constraints is not None:
             variables["PIP_CONSTRAINT"] = str(constraints)
@@ -77,7 +77,7 @@ class Build:
 
     @classmethod
     def of_commit(cls, top: Path, commit: str, folder: Path, mpi: str, like: Build) -> Build:
-        """Builds a commit in a worktree, which is kept, with the versions of packages that `like` has."""
+        """Build a commit in a worktree, which is kept, with the same versions of packages as `like`."""
         if not (folder / "Makefile").exists():
             git(top, "worktree", "prune")
             git(top, "worktree", "add", "--force", "--detach", str(folder), commit)
@@ -87,7 +87,7 @@ class Build:
         return cls.of_checkout(folder, mpi, constraints)
 
     def require_like(self, other: Build, mpi: str) -> None:
-        """BuildError if what surrounds the libraries differs."""
+        """Raise BuildError if the environments of the builds differ."""
         for name in (*ALIKE, mpi):
             mine, its = self.versions[name], other.versions[name]
             if mine != its:
@@ -98,7 +98,7 @@ class Build:
 
 
 def checkout_around(folder: Path) -> Path:
-    """The checkout of this library that a folder lies in."""
+    """Return the checkout of this library that contains a folder."""
     try:
         top = Path(git(folder, "rev-parse", "--show-toplevel"))
     except BuildError:
@@ -112,7 +112,7 @@ def checkout_around(folder: Path) -> Path:
 
 
 def resolve(top: Path, name: str) -> str:
-    """The full hash of a commit."""
+    """Return the full hash of a commit."""
     try:
         return git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     except BuildError:

@@ -1,4 +1,4 @@
-"""One cell of a benchmark: what was measured in one setting, next to its baseline, and its record."""
+"""One cell of a benchmark: the measurements in one setting, the baseline's, and the record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """Microseconds; meaningful on rank 0."""
+    """The measurements of a cell in microseconds; meaningful on rank 0."""
 
     latency: Summary
     mpi: dict[str, Summary]  # by the baseline's name; none with --no-baseline
@@ -36,13 +36,13 @@ class Cell:
     ideal_us: float
     ideal_mpi_us: float
     algorithm: str
-    warmup: int  # calls of the longest
+    warmup: int  # calls of the longest warm-up
     stationary: bool  # whether every warm-up ended because the calls had stopped getting faster
     early: Summary | None = None  # latencies of all calls but the last one to arrive in each iteration
 
     @property
     def baseline(self) -> str | None:
-        """The name of the first."""
+        """The name of the first baseline."""
         return next(iter(self.mpi), None)
 
     @property
@@ -55,17 +55,17 @@ class Cell:
 
     @property
     def ideal_speedup(self) -> float | None:
-        """None: an ideal call takes no time at all."""
+        """The speedup at zero cost; None if an ideal call takes no time."""
         return self.ideal_mpi_us / self.ideal_us if self.ideal_us > 0 else None
 
     @property
     def ideal_fraction(self) -> float | None:
-        """The part of the ideal speed-up that was reached."""
+        """The fraction of the ideal speedup that was reached."""
         return self.speedup / self.ideal_speedup if self.speedup and self.ideal_speedup else None
 
 
 OTHER_BASELINES = {"MPI_Iallreduce": "iallreduce_us", "NCCL": "nccl_us"}
-"""Those that are not the first, and their keys."""
+"""The baselines other than the first, and their keys."""
 
 
 def cell_record(
@@ -78,7 +78,7 @@ def cell_record(
     cell: Cell,
     place: Place = HOST.place,
 ) -> Record:
-    """The keys that all cells have; the caller adds its own and where they come from."""
+    """Return the keys of every cell; the caller adds its own keys and the origin."""
     others = {OTHER_BASELINES[name]: mpi.as_json() for name, mpi in cell.mpi.items() if name != cell.baseline}
     return {
         "bench": bench,
@@ -114,7 +114,7 @@ MODELLED = 2000  # iterations of a worker that never waits, in the zero-cost mod
 
 @dataclass(frozen=True)
 class Setting:
-    """What the cells of a run have in common."""
+    """The common setting of a run's cells."""
 
     ranks: int
     domain: Domain
@@ -130,7 +130,7 @@ class Setting:
 
     @property
     def ideal_iterations_per_s(self) -> float:
-        """Nobody waits, and communication costs nothing."""
+        """Iterations per second if no rank waits and communication costs nothing."""
         return float(np.mean([1.0 / seconds for seconds in self.sleeps]))
 
 
@@ -139,13 +139,13 @@ class GroupCell:
     generator: str
     iterations_per_s_of: list[float]  # by rank
     sync_fraction: float
-    latency: Summary  # of a synchronisation, in microseconds
+    latency: Summary  # of a synchronization, in microseconds
     compute_us: float
-    waited_us: float | None  # of it, waiting for the group
-    asking_us: float | None  # of it, the service alone
+    waited_us: float | None  # part of it: waiting for the group
+    asking_us: float | None  # part of it: the service
     conflicts: float
     spread: float
-    spectral_gap: float | None  # None: not all groups are known
+    spectral_gap: float | None  # None if not all groups are known
 
     @property
     def iterations_per_s(self) -> float:
@@ -175,19 +175,19 @@ class GroupCell:
 
 
 def _asking_us(run: Run) -> float:
-    """The median."""
+    """Return the median time of the service."""
     seconds = audit.asking(run.histories, [timeline.begins for timeline in run.timelines])
     return float(np.median(seconds) * 1e6) if seconds else 0.0
 
 
 def _gap(run: Run) -> float:
-    """Of the groups that were performed, as `pycollectives.simulation.mixing` has it of a generator."""
+    """Return the spectral gap of the performed groups; see `pycollectives.simulation.mixing`."""
     ranks = len(run.histories)
     return spectral_gap(mean_matrix(audit.performed(run.histories), ranks))
 
 
 def modelled_speedup(generator: Generator | None, setting: Setting, slowdown: Mapping[int, float]) -> float:
-    """Over the allreduce, if communication cost nothing (`pycollectives.simulation.groups`)."""
+    """Return the speedup over the allreduce at zero communication cost (`pycollectives.simulation.groups`)."""
     speeds = [
         simulate_groups(
             choice,
@@ -204,7 +204,7 @@ def modelled_speedup(generator: Generator | None, setting: Setting, slowdown: Ma
 
 
 def group_record(setting: Setting, cell: GroupCell, baseline: GroupCell, model: float) -> Record:
-    """The keys of a cell; the caller adds where it comes from."""
+    """Return the keys of a cell; the caller adds the origin."""
     speedup = cell.iterations_per_s / baseline.iterations_per_s
     return {
         "bench": "groups",

@@ -1,4 +1,4 @@
-"""The command line of a benchmark: shared options, and one program that runs on every rank of MPI.COMM_WORLD."""
+"""The command line of a benchmark: shared options, and a launcher of one program on all ranks of MPI.COMM_WORLD."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from pycollectives.support.typing import Late
 
-DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8")  # what MPI can reduce as well
+DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8")  # types that MPI can reduce too
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """The callback of an option that `parse` reads; what is wrong is its ValueError."""
+    """Return the callback of an option that `parse` reads; its ValueError becomes the usage error."""
 
     def callback(context: click.Context, option: click.Parameter, text: str | None) -> Any:
         try:
@@ -70,7 +70,7 @@ def _warmup(text: str) -> int | None:
 
 @dataclass(frozen=True)
 class Alone:
-    """Of a benchmark of one process, which needs no MPI."""
+    """Options of a benchmark of one process, without MPI."""
 
     json: Path | None
     iterations: int
@@ -81,14 +81,14 @@ class Alone:
 
 @dataclass(frozen=True)
 class Common(Alone):
-    """Of every benchmark of several ranks."""
+    """Options of every benchmark of several ranks."""
 
-    ranks_per_node: int | None  # None: as the machine is
+    ranks_per_node: int | None  # None: the ranks of the machine
 
 
 @dataclass(frozen=True)
 class Sweep(Common):
-    """Of the benchmarks that measure policies over message sizes."""
+    """Options of the benchmarks that measure policies over message sizes."""
 
     policy: list[PolicyName] | None
     bytes: list[int]
@@ -97,14 +97,14 @@ class Sweep(Common):
     algorithm: str
     late: Late
     baseline: bool
-    warmup: int | None  # None: until the calls have stopped getting faster
+    warmup: int | None  # None: until calls stop getting faster
 
     @property
     def longest_warmup(self) -> int:
         return MOST if self.warmup is None else self.warmup
 
     def policies(self, ranks: int, default: str) -> list[PolicyName]:
-        """What to measure with `ranks` ranks; `default` may name a 'quorum' without a number: half of the ranks."""
+        """Return the policies to measure. In `default`, 'quorum' without a number stands for half of the ranks."""
         names = self.policy
         if names is None:
             half = f"quorum:{max(1, ranks // 2)}"
@@ -121,17 +121,17 @@ class Sweep(Common):
 
 
 def alone_options(*, iterations: int) -> Callable[[Command], Callable[..., Any]]:
-    """Adds the options of `Alone`; the command gets them as its first argument."""
+    """Add the options of `Alone`; the command gets them as its first argument."""
     return _collect(Alone, _alone(iterations))
 
 
 def common_options(*, iterations: int) -> Callable[[Command], Callable[..., Any]]:
-    """Adds the options of `Common`; the command gets them as its first argument."""
+    """Add the options of `Common`; the command gets them as its first argument."""
     return _collect(Common, _common(iterations))
 
 
 def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> Callable[[Command], Callable[..., Any]]:
-    """Adds the options of `Sweep`; the command gets them as its first argument."""
+    """Add the options of `Sweep`; the command gets them as its first argument."""
     return _collect(
         Sweep,
         [
@@ -152,23 +152,23 @@ def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> 
                 callback=lambda context, option, value: np.dtype(value),
             ),
             device_option,
-            click.option("--algorithm", default="auto", show_default=True, help="Allreduce schedule of the library."),
+            click.option("--algorithm", default="auto", show_default=True, help="The library's allreduce schedule."),
             click.option(
                 "--late",
                 type=click.Choice(["accumulate", "replace", "drop"]),
                 default=late,
                 show_default=True,
-                help="What becomes of data that came too late.",
+                help="How the library treats late data.",
             ),
-            click.option("--baseline/--no-baseline", default=True, help="Measure MPI beside the library."),
+            click.option("--baseline/--no-baseline", default=True, help="Measure MPI too."),
             click.option(
                 "--warmup",
                 callback=parsed(_warmup),
                 metavar="N|auto",
                 default="auto",
                 show_default=True,
-                help="Iterations that are not counted, before each block of counted ones; auto: until they have "
-                f"stopped getting faster, {MOST} at most.",
+                help="Uncounted iterations before each block of counted ones. auto: until they stop getting faster, "
+                f"{MOST} at most.",
             ),
         ],
     )
@@ -179,7 +179,7 @@ device_option = click.option(
     type=click.Choice(["cpu", "cuda"]),
     default="cpu",
     show_default=True,
-    help="Where arrays are; cuda: on the devices of the node, which its ranks take in turn.",
+    help="Place of the arrays. cuda: the ranks of a node take its devices in rotation.",
 )
 
 
@@ -189,12 +189,12 @@ def _alone(iterations: int) -> list[Callable[[Any], Any]]:
             "--json",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Write JSON lines here as well, for `bench plot`.",
+            help="Also write JSON lines to this file, for `bench plot`.",
         ),
         click.option("--iterations", type=click.IntRange(min=1), default=iterations, show_default=True),
         click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True),
         click.option("--verify/--no-verify", default=True, help="Check every result, outside the timed region."),
-        click.option("--list", "list_only", is_flag=True, help="Only say what would be measured."),
+        click.option("--list", "list_only", is_flag=True, help="List the cells without measuring them."),
     ]
 
 
@@ -207,7 +207,7 @@ def _common(iterations: int) -> list[Callable[[Any], Any]]:
             metavar="K|all",
             default="all",
             show_default=True,
-            help="Ranks that share a node's memory: 1 sends everything over MPI.",
+            help="Ranks that share a node's memory; 1 sends everything over MPI.",
         ),
     ]
 
@@ -229,7 +229,7 @@ def _collect(into: type[Alone], options: list[Callable[[Any], Any]]) -> Callable
     return decorate
 
 
-# What launchers tell a rank, the innermost first: mpirun inside a SLURM job counts, not the job.
+# Variables that launchers set, innermost launcher first: mpirun inside a SLURM job counts, the job does not.
 LAUNCHERS = (
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("PMI_SIZE", "PMI_RANK"),
@@ -238,7 +238,7 @@ LAUNCHERS = (
 
 
 def launcher_mismatch(environment: Mapping[str, str], size: int) -> tuple[str, int] | None:
-    """(what is wrong, this process's rank) if the launcher started another number of ranks than MPI sees."""
+    """Return (error text, rank of this process) if the launcher started another number of ranks than MPI sees."""
     for size_name, rank_name in LAUNCHERS:
         announced = environment.get(size_name, "")
         if announced.isdecimal():
@@ -254,8 +254,8 @@ def launcher_mismatch(environment: Mapping[str, str], size: int) -> tuple[str, i
 
 
 def launch(command: click.Command, arguments: Sequence[str] | None = None) -> None:
-    """Only rank 0 prints; wrong use ends all ranks with code 2; an unexpected error on one rank aborts the others."""
-    from mpi4py import MPI  # starts MPI, which parsing a command line does not need
+    """Run a command on all ranks. Rank 0 prints; wrong use exits with code 2; an unexpected error aborts all ranks."""
+    from mpi4py import MPI  # starts MPI; parsing the command line does not need it
 
     comm = MPI.COMM_WORLD
     mismatch = launcher_mismatch(os.environ, comm.size)
@@ -270,7 +270,7 @@ def launch(command: click.Command, arguments: Sequence[str] | None = None) -> No
             stack.enter_context(contextlib.redirect_stdout(nowhere))
         try:
             command.main(args=arguments, standalone_mode=False)
-        except click.ClickException as error:  # arguments are the same everywhere, so every rank comes here
+        except click.ClickException as error:  # raised on every rank, since the arguments are the same
             if comm.rank == 0:
                 error.show()
             sys.exit(2)

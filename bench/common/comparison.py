@@ -1,9 +1,10 @@
-"""Whether one build of the library is slower than another: figures of cells, paired by key, over alternating passes.
+"""Decide whether one build of the library is slower than another, from cells paired by key over alternating passes.
 
-A cell is what a benchmark measures under one setting. The ratio of a pass is this build's figure over the other's,
-above 1 if this build is slower; the ratio of a cell is the median over passes. The noise of a cell is how much passes
-of the same build differ at most. A cell is slower if its ratio exceeds 1 by more than the limit and by more than the
-noise. Of a hundred cells chance alone makes some slower, so those are measured again (bench/compare.py).
+A cell is the measurement of a benchmark under one setting. The ratio of a pass is this build's figure over the other
+build's, above 1 if this build is slower. The ratio of a cell is the median over passes. The noise of a cell is the
+largest difference between passes of the same build. A cell is slower if its ratio exceeds 1 by more than the limit and
+by more than the noise. Among a hundred cells, some are slower by chance, so slower cells are measured again
+(bench/compare.py).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Key:
-    """Of a cell, or of all cells of a benchmark at one number of ranks."""
+    """The key of a cell, or of all cells of a benchmark at one number of ranks."""
 
     bench: str
     ranks: str  # "8", or "8:1" with one rank per node
-    cell: str  # "solo 32768"; ALL of all of them
+    cell: str  # "solo 32768"; ALL for all cells together
 
     def __str__(self) -> str:
         return f"{self.bench} {self.ranks} {self.cell}"
@@ -36,7 +37,7 @@ ALL = "geometric mean"
 
 
 def _beyond_ideal(record: Record) -> dict[str, float]:
-    """What communication adds to the time that ranks wait for each other, which no library can change."""
+    """Return the time that communication adds to the ranks' unavoidable waiting for each other."""
     return {f"{record['policy']} {record['bytes']}": record["latency_us"]["mean"] - record["ideal_us"]}
 
 
@@ -53,14 +54,14 @@ FIGURES: dict[str, Callable[[Record], dict[str, float]]] = {
     "latency": _median_latency,
     "idle": _costs,
 }
-"""By benchmark: cells of a record, with the figure of each, of which less is better."""
+"""By benchmark: a function from a record to its cells with their figures, where less is better."""
 
 SWEEPS = ("skew", "latency")
 """Benchmarks of policies over message sizes."""
 
 
 def figures(bench: str, ranks: str, records: Iterable[Record]) -> dict[Key, float]:
-    """Of what a run of a benchmark has written."""
+    """Return the figures of the records that a run of a benchmark wrote."""
     found = {Key(bench, ranks, cell): value for record in records for cell, value in FIGURES[bench](record).items()}
     for key, value in found.items():
         if value <= 0:
@@ -70,7 +71,7 @@ def figures(bench: str, ranks: str, records: Iterable[Record]) -> dict[Key, floa
 
 @dataclass(frozen=True)
 class Comparison:
-    """A cell's figures, of as many passes of either build."""
+    """A cell's figures, from the same number of passes of either build."""
 
     key: Key
     here: Sequence[float]
@@ -86,7 +87,7 @@ class Comparison:
 
     @property
     def noise(self) -> float:
-        """Of passes of the same build: the most by which one exceeds another, 0.1 if by 10 %."""
+        """The largest excess of one pass over another of the same build, 0.1 for 10 %."""
         return max(max(passes) / min(passes) for passes in (self.here, self.other)) - 1
 
     def is_slower(self, limit: float) -> bool:
@@ -101,7 +102,7 @@ class Passes:
     other: list[dict[Key, float]] = field(default_factory=list)
 
     def comparisons(self) -> list[Comparison]:
-        """Of every cell that all passes of both builds have, and behind those of a sweep their geometric mean."""
+        """Return every cell that all passes of both builds have; after a sweep's cells, their geometric mean."""
         everything = [*self.here, *self.other]
         keys = [key for key in everything[0] if all(key in figures for figures in everything)]
         found = []
@@ -126,5 +127,5 @@ class Passes:
 
 
 def order(passes: int) -> list[bool]:
-    """Whose turn it is, True for this build: ABBA ABBA, so that a drift of the machine meets both alike."""
+    """Return the builds in order, True for this build: ABBA ABBA, so that a drift affects both equally."""
     return [side for number in range(passes) for side in ((True, False) if number % 2 == 0 else (False, True))]

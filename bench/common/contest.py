@@ -1,4 +1,4 @@
-"""Which of many contestants is fastest at which size, from several runs of each."""
+"""Find the fastest contestant at each size, from several runs of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Line = dict[str, Any]
 
 
 def read_lines(text: str) -> list[Line]:
-    """What a job wrote (balanced.py); a job that was ended may have left the last line unfinished."""
+    """Parse the output of a job (balanced.py); the last line of a killed job may be incomplete."""
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
@@ -26,19 +26,19 @@ def read_lines(text: str) -> list[Line]:
 
 @dataclass
 class Contestant:
-    """A collective under one setting, and what its runs came to."""
+    """A collective under one setting, and the results of its runs."""
 
     name: str
     lines: list[Line] = field(default_factory=list)  # of all runs
-    failure: str = ""  # of the first run that did not end well; there are none after it
-    too_slow: bool = False  # to run again
+    failure: str = ""  # of the first run that failed, which is also the last
+    too_slow: bool = False  # not worth another run
 
     @property
     def goes_on(self) -> bool:
         return not (self.failure or self.too_slow)
 
     def at(self, size: int) -> Summary | None:
-        """The median over runs of each figure; None if no run came that far."""
+        """Return the median over runs of each figure; None if no run reached this size."""
         found = [line["latency_us"] for line in self.lines if line["bytes"] == size]
         return Summary(**{key: median(one[key] for one in found) for key in found[0]}) if found else None
 
@@ -49,7 +49,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Cell:
-    """Ours and the best of the others at one size; microseconds."""
+    """Our figures and the best of the others at one size, in microseconds."""
 
     bytes: int
     ours: Summary
@@ -69,11 +69,11 @@ class Cell:
 
 
 REACH = 2.0
-"""Far more than runs of one setting differ on a machine that does nothing else."""
+"""A factor far above the variation between runs of one setting on an otherwise idle machine."""
 
 
 def within_reach(contestants: Sequence[Contestant], sizes: Sequence[int]) -> None:
-    """Marks those as too slow whose median call takes REACH times the fastest's or longer at every size."""
+    """Mark contestants whose median call takes at least REACH times the fastest's at every size as too slow."""
     medians = {one.name: {size: found.p50 for size in sizes if (found := one.at(size))} for one in contestants}
     fastest = {size: min((of[size] for of in medians.values() if size in of), default=0.0) for size in sizes}
     for one in contestants:
@@ -82,7 +82,7 @@ def within_reach(contestants: Sequence[Contestant], sizes: Sequence[int]) -> Non
 
 
 def compare(ours: Contestant, others: Sequence[Contestant], size: int) -> Cell | None:
-    """None if ours, or all of the others, have no run of this size. The first of the others is the default."""
+    """Return the cell of a size; None if we or all others have no run of it. The first of the others is the default."""
     mine = ours.at(size)
     measured = {other.name: summary for other in others if (summary := other.at(size)) is not None}
     if mine is None or not measured:

@@ -1,4 +1,4 @@
-"""Arrays on this rank's CUDA device, by CuPy or PyTorch, whichever is there."""
+"""Arrays on this rank's CUDA device, by CuPy or PyTorch, whichever is installed."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     Allreduce = Callable[[Any, Any], None]
-    """Queues the sum over all ranks of the first array, into the second; they may be the same."""
+    """Queue the sum over all ranks of the first array into the second; they may be the same."""
 
 
 class DeviceArrays(abc.ABC):
-    """Those of one library. What is queued is done in order, and is done when `synchronize` returns.
+    """Arrays of one library. Queued work is done in order, and is complete when `synchronize` returns.
 
-    Arrays have one dimension, and slices of them are views, as NumPy's.
+    Arrays have one dimension, and their slices are views, as in NumPy.
     """
 
     name: ClassVar[str]
 
     def __init__(self, device: int) -> None:
-        """Its number."""
+        """`device`: its number."""
         self.device = device
-        self.place = Place()  # until all ranks have said theirs
+        self.place = Place()  # replaced once the places of all ranks are known
         self._nccl: Allreduce | None = None
 
     @classmethod
     @abc.abstractmethod
     def why_not(cls) -> str:
-        """Why it cannot be used here; empty if it can."""
+        """Return why the library cannot be used here; empty if it can."""
 
     @classmethod
     @abc.abstractmethod
@@ -51,11 +51,11 @@ class DeviceArrays(abc.ABC):
 
     @abc.abstractmethod
     def pinned(self, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Memory of the host from which copies are fast."""
+        """Return pinned host memory, from which copies are fast."""
 
     @abc.abstractmethod
     def copy_in(self, array: Any, host: NDArray[Any]) -> None:
-        """Queued; `host` must not change before it is done."""
+        """Queue a copy to the device; `host` must not change before it is complete."""
 
     @abc.abstractmethod
     def copy_out(self, host: NDArray[Any], array: Any) -> None:
@@ -63,25 +63,25 @@ class DeviceArrays(abc.ABC):
 
     @abc.abstractmethod
     def scale(self, array: Any, factor: float) -> None:
-        """Queued: multiply in place."""
+        """Queue a multiplication in place."""
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Wait until everything that was queued is done."""
+        """Wait until all queued work is complete."""
 
     @abc.abstractmethod
     def why_no_nccl(self) -> str:
-        """Why there is none; empty if there is."""
+        """Return why NCCL is missing; empty if it is available."""
 
     @abc.abstractmethod
     def nccl_version(self) -> tuple[int, int]:
-        """Where there is one."""
+        """Return the version, if NCCL is available."""
 
     @abc.abstractmethod
     def make_nccl(self, comm: MPI.Comm) -> Allreduce:
         """Collective."""
 
-    # --- As `Arrays` has them:
+    # --- The methods of `Arrays`
 
     def mirror(self, host: NDArray[Any]) -> Any:
         array = self.empty(host.size, host.dtype)
@@ -102,7 +102,7 @@ class DeviceArrays(abc.ABC):
         return host
 
     def sample(self, array: Any, places: NDArray[np.int64]) -> NDArray[Any]:
-        """One by one, which needs no kernel."""
+        """Copy the values one by one, which needs no kernel."""
         host = np.empty(len(places), np.dtype(str(array.dtype).removeprefix("torch.")))
         for number, place in enumerate(places.tolist()):
             self.copy_out(host[number : number + 1], array[place : place + 1])
@@ -110,7 +110,7 @@ class DeviceArrays(abc.ABC):
         return host
 
     def nccl(self, comm: MPI.Comm) -> Allreduce:
-        """Collective, the first time; `comm` is the same in all calls."""
+        """Return NCCL's allreduce. The first call is collective; `comm` is the same in all calls."""
         if self._nccl is None:
             self._nccl = self.make_nccl(comm)
         return self._nccl
@@ -127,7 +127,7 @@ class CupyArrays(DeviceArrays):
         self._cupy, self._cupyx = cupy, cupyx
         cupy.cuda.Device(device).use()
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._stream.use()  # from now on the one that arrays name
+        self._stream.use()  # arrays name this stream from now on
 
     @classmethod
     def why_not(cls) -> str:
@@ -135,7 +135,7 @@ class CupyArrays(DeviceArrays):
             import cupy
 
             return "" if cupy.cuda.runtime.getDeviceCount() else "it finds no device"
-        except Exception as error:  # of CuPy, which has an exception of its own for a driver that is not there
+        except Exception as error:  # CuPy raises its own exception for a missing driver
             return " ".join(str(error).split())
 
     @classmethod
@@ -265,12 +265,12 @@ LIBRARIES: list[type[DeviceArrays]] = [CupyArrays, TorchArrays]
 
 
 def arrays_on(device: str, comm: MPI.Comm) -> Arrays:
-    """Collective. RunError on all ranks if there are no such devices, or no library for arrays on them."""
+    """Return the arrays of a device; collective. RunError on all ranks without such devices or an array library."""
     return HOST if device == "cpu" else _on_devices(comm)
 
 
 def _on_devices(comm: MPI.Comm) -> DeviceArrays:
-    """The ranks of a node take its devices in turn."""
+    """Assign the devices of a node to its ranks, in rotation."""
     found = core.cuda_availability()
     if reasons := [reason for reason in comm.allgather(found["reason"]) if reason]:
         raise RunError(f"--device cuda: CUDA is off: {reasons[0]}")
@@ -286,7 +286,7 @@ def _on_devices(comm: MPI.Comm) -> DeviceArrays:
 
 
 def _library(comm: MPI.Comm) -> type[DeviceArrays]:
-    """The first one that all ranks have."""
+    """Return the first library that all ranks have."""
     reasons = {library.name: [why for why in comm.allgather(library.why_not()) if why] for library in LIBRARIES}
     for library in LIBRARIES:
         if not reasons[library.name]:

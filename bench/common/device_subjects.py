@@ -1,4 +1,4 @@
-"""What arrays on devices are compared with: MPI_Allreduce of copies on the host, and NCCL's allreduce."""
+"""The baselines for arrays on devices: MPI_Allreduce of copies on the host, and NCCL's allreduce."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _on_device(operand: Operand) -> DeviceArrays:
 
 
 class StagedAllreduce(MpiAllreduce):
-    """A copy to pinned memory of the host, MPI_Allreduce, and a copy back: all that every MPI can do."""
+    """A copy to pinned host memory, MPI_Allreduce, and a copy back, which works with every MPI."""
 
     name = "staged MPI_Allreduce"
 
@@ -48,7 +48,7 @@ class StagedAllreduce(MpiAllreduce):
 
 
 class NcclAllreduce(MpiAllreduce):
-    """NCCL's; until the result is there."""
+    """NCCL's allreduce, timed until the result is complete."""
 
     name = "NCCL"
 
@@ -67,14 +67,14 @@ class NcclAllreduce(MpiAllreduce):
 
 NCCL_TYPES = ("int8", "uint8", "int32", "int64", "float32", "float64")
 SHARING = (2, 30)
-"""The first NCCL of which several ranks can share a device, if they are told so."""
+"""The first NCCL version in which several ranks can share a device, if `TOLD` is set."""
 TOLD = "NCCL_MULTI_RANK_GPU_ENABLE"
 
 
 def why_no_nccl(comm: MPI.Comm, arrays: DeviceArrays, dtype: np.dtype[Any]) -> str:
-    """Collective. Why NCCL is no baseline, the same on all ranks; empty if it is one.
+    """Return why NCCL cannot be a baseline, the same text on all ranks, or "" if it can; collective.
 
-    Asked before a communicator of NCCL is made: a rank that fails there leaves the others waiting.
+    Call it before a communicator of NCCL is made, since a rank that fails there leaves the others waiting.
     """
     if dtype.name not in NCCL_TYPES:
         return f"it does not reduce {dtype.name}"
@@ -96,7 +96,7 @@ def _why_not_shared(arrays: DeviceArrays) -> str:
 
 
 class StagedAveraging:
-    """As `StagedAllreduce`, and a division on the device. One more number, on the host, says whose time is over."""
+    """`StagedAllreduce` and a division on the device. A number on the host counts workers whose time is over."""
 
     def __init__(self, comm: MPI.Comm, count: int, arrays: DeviceArrays) -> None:
         self._comm, self._arrays = comm, arrays
@@ -129,7 +129,7 @@ class StagedAveraging:
 
 
 class NcclAveraging:
-    """NCCL's allreduce in place and a division. One more number, behind the weights, says whose time is over."""
+    """NCCL's allreduce in place and a division. A number behind the weights counts workers whose time is over."""
 
     def __init__(self, comm: MPI.Comm, count: int, arrays: DeviceArrays) -> None:
         self._comm, self._arrays = comm, arrays

@@ -1,4 +1,4 @@
-"""Python environments, each with one MPI from its wheel, NumPy and mpi4py; made where there are none yet."""
+"""Python environments, each with NumPy, mpi4py and one MPI from its wheel; missing ones are created."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from .mpis import Mpi
 
-LIMIT = 300  # seconds, of pip
+LIMIT = 300  # seconds for pip
 
 
 class NotInstalledError(Exception):
-    """The environment could not be made; the text says why, in a line."""
+    """The environment could not be created; the text gives the reason in one line."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Environment:
 
     @classmethod
     def here(cls) -> Environment:
-        """That of the Python which runs this, where the library is."""
+        """Return the environment of this Python, which has the library."""
         return cls(Path(sys.executable))
 
     @classmethod
     def of(cls, mpi: Mpi, parent: Path, say: Callable[[str], None]) -> Environment:
-        """Makes it in `parent` unless it is there; NotInstalledError if it cannot be made.
+        """Create the environment in `parent` unless it exists; NotInstalledError if that fails.
 
-        NumPy and mpi4py have the versions of the calling Python, so that nothing but the MPI differs.
+        NumPy and mpi4py have the same versions as in this Python, so that only the MPI differs.
         """
         folder = (parent / mpi.name).resolve()
         made = cls(folder / "bin" / "python")

@@ -1,5 +1,5 @@
-"""What ends a run of a benchmark."""
+"""The error that ends a run of a benchmark."""
 
 
 class RunError(Exception):
-    """The run cannot go on; every rank raises it, with the same text."""
+    """The run cannot continue. Every rank raises it with the same text."""

@@ -1,4 +1,4 @@
-"""The figures that plot.py draws, from records alone."""
+"""The figures that plot.py draws from records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .output import Record
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # Okabe and Ito: safe for colour-blind
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # Okabe and Ito, for color-blind readers
 MARKERS = "osD^vP"
 GREY, LIGHT_GREY = "#444444", "#999999"
 NOBODY = "none"  # the slowdown of a run without one
@@ -31,7 +31,7 @@ class Panel:
 
 
 def panels(records: Iterable[Record]) -> list[Panel]:
-    """One for each benchmark and setting, in the order of the records; ValueError if there is nothing to draw."""
+    """Return a panel for each benchmark and setting, in the order of the records; ValueError if there are none."""
     groups: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
     for record in records:
         bench = record["bench"]
@@ -46,7 +46,7 @@ def panels(records: Iterable[Record]) -> list[Panel]:
 
 
 def draw_skew(axes: Axes, records: list[Record]) -> None:
-    """Eager-SGD Fig. 9: mean latency by message size; the speed-up over MPI_Allreduce at each point."""
+    """Draw eager-SGD Fig. 9: mean latency by message size, with the speedup over MPI_Allreduce at each point."""
     _draw_baselines(axes, records)
     _draw_policies(axes, records)
 
@@ -57,7 +57,7 @@ def draw_latency(axes: Axes, records: list[Record]) -> None:
 
 
 def draw_idle(axes: Axes, records: list[Record]) -> None:
-    """CPU of a rank's progress thread by number of ranks; the slow-down of the computing above."""
+    """Draw CPU use of a rank's progress thread by number of ranks, labeled with the slowdown of computing."""
     records = sorted(records, key=lambda record: record["ranks"])
     width = 0.35
     for offset, key, label, colour in (
@@ -85,7 +85,7 @@ def draw_idle(axes: Axes, records: list[Record]) -> None:
 
 
 def draw_group_times(axes: Axes, records: list[Record]) -> None:
-    """Ripples Fig. 15: how long an iteration computes, and how long it synchronises."""
+    """Draw Ripples Fig. 15: computing and synchronization time of an iteration."""
     places = range(len(records))
     computing = [record["compute_us"] / 1e3 for record in records]
     synchronising = [record["latency_us"]["mean"] / 1e3 for record in records]
@@ -98,7 +98,7 @@ def draw_group_times(axes: Axes, records: list[Record]) -> None:
 
 
 def draw_group_speedups(axes: Axes, records: list[Record]) -> None:
-    """Ripples Figs. 17 and 19: iterations per second over the allreduce's, and what zero-cost communication gives.
+    """Draw Ripples Figs. 17 and 19: the speedup over the allreduce, measured and with zero-cost communication.
 
     A group of bars for each slowdown.
     """
@@ -123,7 +123,7 @@ def draw_group_speedups(axes: Axes, records: list[Record]) -> None:
 
 
 def draw_gossip(axes: Axes, records: list[Record]) -> None:
-    """AD-PSGD section 5.4: iterations per second of the ranks that are not slowed down, by method and slowdown."""
+    """Draw AD-PSGD section 5.4: iterations per second of ranks without slowdown, by method and slowdown."""
     slowdowns = list(dict.fromkeys(record["slowdown"] for record in records))
     methods = list(dict.fromkeys(record["method"] for record in records))
     width = 0.8 / len(slowdowns)
@@ -142,7 +142,7 @@ def draw_gossip(axes: Axes, records: list[Record]) -> None:
 
 
 def draw_exchange(axes: Axes, records: list[Record]) -> None:
-    """The time of an exchange by size, and that of MPI_Sendrecv and an average."""
+    """Draw the time of an exchange, and the time of MPI_Sendrecv and an average, by size."""
     width = 0.35
     places = range(len(records))
     for offset, key, label, colour in (
@@ -164,7 +164,7 @@ def draw_exchange(axes: Axes, records: list[Record]) -> None:
 
 
 def draw_zipline(axes: Axes, records: list[Record]) -> None:
-    """ElasticBSP Fig. 10: the time of one search by the number of workers."""
+    """Draw ElasticBSP Fig. 10: the time of one search by the number of workers."""
     for index, name in enumerate(dict.fromkeys(record["algorithm"] for record in records)):
         cells = sorted((record for record in records if record["algorithm"] == name), key=lambda each: each["workers"])
         axes.plot(
@@ -231,7 +231,7 @@ def _draw_policies(axes: Axes, records: list[Record]) -> None:
 
 
 def _label_speedups(axes: Axes, cells: list[Record], colours: dict[str, str]) -> None:
-    """Of one size; where there is no room between the points, the label is left out."""
+    """Label the speedups of one size; omit a label that has no room between the points."""
     from matplotlib.patheffects import withStroke
 
     series = [[record["latency_us"]["mean"]] for record in cells]
@@ -254,23 +254,23 @@ def _label_speedups(axes: Axes, cells: list[Record], colours: dict[str, str]) ->
             va="bottom" if side > 0 else "top",
             fontsize=8,
             color=colours[record["policy"]],
-            path_effects=[withStroke(linewidth=2, foreground="white")],  # where a line passes
+            path_effects=[withStroke(linewidth=2, foreground="white")],  # readable on top of a line
         )
 
 
 def _points_high(axes: Axes, value: float) -> float:
-    """Where a value is on the vertical axis, in points."""
+    """Return the position of a value on the vertical axis, in points."""
     pixels = axes.transData.transform((1.0, value))[1]
     return float(pixels) * 72 / axes.figure.dpi
 
 
-LABEL = 20.0  # points that a label takes beside its own marker, up to another's
+LABEL = 20.0  # points between two markers that a label needs
 
 
 def label_side(below: Iterable[float]) -> int:
-    """1: there is room for a label above its point, -1: only below it, 0: on neither side.
+    """Return 1 if a label fits above its point, -1 if only below, 0 if neither.
 
-    `below`: how far all points of this size are below this one, in points; negative: above it.
+    `below`: the distances of all points of this size below this one, in points; negative for points above it.
     """
     gaps = [gap for gap in below if gap]
     room_above = min((-gap for gap in gaps if gap < 0), default=math.inf)
@@ -286,7 +286,7 @@ def speedup_label(speedup: float) -> str:
 
 
 def _draw_baselines(axes: Axes, records: list[Record]) -> None:
-    """The first, and those others that were measured with every cell."""
+    """Draw the first baseline, and the others that were measured with every cell."""
     _draw_baseline(axes, records, "baseline_us", records[0]["baseline"], GREY)
     for name, key in OTHER_BASELINES.items():
         if all(key in record for record in records):
@@ -294,7 +294,7 @@ def _draw_baselines(axes: Axes, records: list[Record]) -> None:
 
 
 def _draw_baseline(axes: Axes, records: list[Record], key: str, label: str, colour: str) -> None:
-    """The mean over the cells of one size: the baseline was measured with each of them."""
+    """Draw the baseline's mean over the cells of one size, since it was measured with each."""
     means: dict[int, list[float]] = defaultdict(list)
     for record in records:
         means[record["bytes"]].append(record[key]["mean"])
@@ -305,7 +305,7 @@ def _draw_baseline(axes: Axes, records: list[Record], key: str, label: str, colo
 
 @dataclass(frozen=True)
 class _Kind:
-    keys: tuple[str, ...]  # records that differ in one of these do not share a panel
+    keys: tuple[str, ...]  # records that differ in one of these get different panels
     title: Callable[[Record], str]
     draw: Callable[[Axes, list[Record]], None]
     shows: Callable[[Record], bool] = lambda record: True

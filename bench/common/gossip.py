@@ -1,4 +1,4 @@
-"""What bench/gossip.py measures, without MPI: methods, slowdowns, one cell and its record, and the check of models."""
+"""The parts of bench/gossip.py without MPI: methods, slowdowns, one cell and its record, and the check of models."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ COLLECTIVES = {
 METHODS = tuple(COLLECTIVES)
 ITEM = 4  # bytes of a float32
 
-TORN = 1e-4  # relative, between the elements of one model; float32 has 6e-8, and an element is averaged often
-LOST = 0.25  # of the least that one delta changes in the mean
+TORN = 1e-4  # allowed relative difference of a model's elements: many averages in float32, each with 6e-8
+LOST = 0.25  # allowed error of the mean, relative to the smallest effect of one delta
 
 
 def parse_methods(text: str) -> list[str]:
-    """Of a list separated by commas, or 'all'; each once, the allreduce first: the others are compared with it."""
+    """Parse a list separated by commas, or 'all'. No duplicates; the allreduce is first, as the baseline."""
     names = [name.strip() for name in text.split(",")]
     if names == ["all"]:
         names = list(METHODS)
@@ -49,7 +49,7 @@ def parse_methods(text: str) -> list[str]:
 
 
 def parse_model_bytes(text: str) -> list[int]:
-    """Sizes of float32 models, separated by commas."""
+    """Parse sizes of float32 models, separated by commas."""
     return [bytes_of_model(part.strip()) for part in text.split(",")]
 
 
@@ -65,13 +65,13 @@ def bytes_of_model(text: str) -> int:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """How many times as long the work of some ranks takes."""
+    """The factors by which the work of some ranks takes longer."""
 
     factors: dict[int, float]
 
     @classmethod
     def parse(cls, text: str) -> Slowdown:
-        """RANK:FACTOR, several ranks separated by commas; 'none' or nothing for nobody."""
+        """Parse RANK:FACTOR, several ranks separated by commas; 'none' or an empty text for no rank."""
         factors = parse_slowdown("" if text == "none" else text)
         for rank, factor in factors.items():
             if factor <= 0:
@@ -82,22 +82,22 @@ class Slowdown:
         return show_slowdown(self.factors)
 
     def require(self, ranks: int) -> None:
-        """ValueError if it names a rank that does not exist."""
+        """Raise ValueError if it names a rank that does not exist."""
         if self.factors and max(self.factors) >= ranks:
             raise ValueError(f"expected a rank below {ranks}, got {max(self.factors)}")
 
     def seconds(self, *, ranks: int, compute: float) -> list[float]:
-        """What each rank sleeps in an iteration, of `compute` seconds without it."""
+        """Return each rank's sleep in an iteration, which is `compute` seconds without slowdown."""
         return [compute * self.factors.get(rank, 1.0) for rank in range(ranks)]
 
     def others(self, ranks: int) -> list[int]:
-        """The ranks that work as fast as ever; all, if it leaves none."""
+        """Return the ranks without slowdown; all ranks if there are none."""
         unchanged = [rank for rank in range(ranks) if self.factors.get(rank, 1.0) == 1]
         return unchanged or list(range(ranks))
 
 
 def check_topology(name: str, methods: Sequence[str], ranks: int) -> None:
-    """ValueError if no graph of so many ranks has this name, or one of the methods cannot use it."""
+    """Raise ValueError if there is no such graph for `ranks` ranks, or one of the methods cannot use it."""
     graph = pc.topology.by_name(name, ranks)
     for method in methods:
         try:
@@ -117,7 +117,7 @@ def check_topology(name: str, methods: Sequence[str], ranks: int) -> None:
 
 
 def check_micro(name: str, ranks: int, ranks_per_node: int) -> None:
-    """ValueError if even ranks may not begin averages: between nodes one side of a bipartite graph does (AD-PSGD)."""
+    """Raise ValueError if even ranks may not begin averages. Between nodes, one side of a bipartite graph does."""
     graph = pc.topology.by_name(name, ranks)
     if ranks < 2:
         raise ValueError(f"expected at least 2 ranks, got {ranks}")
@@ -132,11 +132,11 @@ def check_micro(name: str, ranks: int, ranks_per_node: int) -> None:
             )
 
 
-# --- What was applied, and what the models have become ----------------------------------------------------------------
+# --- The applied deltas and the final models --------------------------------------------------------------------------
 
 
 def step_of(rank: int) -> float:
-    """What an iteration of a rank adds to its model, a multiple of `pattern`: dyadic, so that sums of it are exact."""
+    """Return the multiple of `pattern` that a rank's iteration adds to its model; dyadic, so that sums are exact."""
     return 0.5 ** (rank % 3)
 
 
@@ -146,7 +146,7 @@ def pattern(count: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Final:
-    """One rank's model in the end, a multiple of `pattern`: the least and the most that an element says."""
+    """One rank's final model, a multiple of `pattern`: the least and the greatest multiple found in its elements."""
 
     least: float
     most: float
@@ -159,9 +159,9 @@ class Final:
 
 
 def audit_models(finals: Sequence[Final], *, equal: bool) -> list[str]:
-    """What is wrong: the sum of the models is that of what all ranks applied, whatever was averaged in between.
+    """Return findings. The sum of the models must be the sum of all applied deltas, whatever was averaged in between.
 
-    `equal`: every model is the mean.
+    `equal`: every model must be the mean.
     """
     ranks = len(finals)
     expected = sum(step_of(rank) * final.applied for rank, final in enumerate(finals)) / ranks
@@ -188,7 +188,7 @@ def audit_models(finals: Sequence[Final], *, equal: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the cells of a table have in common."""
+    """The common setting of a table's cells."""
 
     ranks: int
     domain: Domain
@@ -207,9 +207,9 @@ class Outcome:
 
     timeline: Timeline
     final: Final
-    exchanges_per_s: float | None = None  # pairwise averages that it began
+    exchanges_per_s: float | None = None  # pairwise averages that this rank began
     between_nodes_per_s: float | None = None  # ... with ranks of other nodes
-    staleness: float | None = None  # averages between a read and the apply after it, the mean
+    staleness: float | None = None  # mean number of averages between a read and the next apply
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class GossipCell:
     slowdown: Slowdown
     iterations_per_s_of: list[float]  # by rank
     waiting_fraction: float
-    latency: Summary  # of all that an iteration does beside computing, in microseconds
+    latency: Summary  # of an iteration without its computing, in microseconds
     compute_us: float
     exchanges_per_s: float | None  # of all ranks
     between_nodes_per_s: float | None
@@ -253,7 +253,7 @@ class GossipCell:
 
 
 def setting_record(setting: Setting, collective: str, method: str) -> Record:
-    """The keys of every record of this benchmark."""
+    """Return the keys of every record of this benchmark."""
     return {
         "bench": "gossip",
         "collective": collective,
@@ -271,14 +271,14 @@ def setting_record(setting: Setting, collective: str, method: str) -> Record:
 
 
 def slowdown_record(setting: Setting, slowdown: Slowdown) -> Record:
-    """The keys of what is measured for a time, under a slowdown."""
+    """Return the keys of a timed measurement under a slowdown."""
     return {"compute_ms": setting.compute * 1e3, "slowdown": str(slowdown), "warmup": setting.warmup}
 
 
 def gossip_record(setting: Setting, cell: GossipCell, baseline: GossipCell, equal: GossipCell | None) -> Record:
-    """The keys of a cell; the caller adds where it comes from.
+    """Return the keys of a cell; the caller adds the origin.
 
-    `baseline`: the allreduce under the same slowdown; `equal`: the same method when nobody is slowed down.
+    `baseline`: the allreduce under the same slowdown; `equal`: the same method without slowdown.
     """
     ideal = [1 / seconds for seconds in cell.slowdown.seconds(ranks=setting.ranks, compute=setting.compute)]
     kept = None if equal is None else cell.others_iterations_per_s / equal.others_iterations_per_s
@@ -310,13 +310,13 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class ExchangeCell:
-    """Microseconds of one exchange, of those that follow each other; a sample per block and pair."""
+    """Microseconds per exchange, for consecutive exchanges; a sample per block and pair."""
 
     bytes: int
     neighbor: str  # "awake" or "asleep"
     latency: Summary
     baseline: Summary
-    skipped: float  # the share of segments that were left out, of which `latency` takes no advantage
+    skipped: float  # the share of omitted segments, which `latency` counts as not exchanged
 
     @property
     def speedup(self) -> float:

@@ -1,7 +1,7 @@
-"""The bias of asynchronous averaging toward fast ranks, and its correction: a quadratic on ranks of different speed.
+"""Measure the bias of asynchronous averaging toward fast ranks, and its correction, on a quadratic.
 
-Rank r minimizes (x - c_r)^2 / 2, c_r = 200 if it is slowed down, else 100. What all minimize together is at the mean of
-c; what their models tend to is the mean weighted by how often each applies its gradients, unless that is corrected.
+Rank r minimizes (x - c_r)^2 / 2, where c_r is 200 if the rank is slowed down and 100 otherwise. The common optimum is
+the mean of c. Without correction, the models tend to the mean weighted by how often each rank applies its gradients.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class BiasCell:
 
     @property
     def off(self) -> float:
-        """How far from the optimum, in parts of it."""
+        """The relative distance from the optimum."""
         return abs(self.model - self.optimum) / self.optimum
 
 
 def measure_bias(comm: MPI.Comm, setting: Setting, slowdown: Slowdown, weighting: str) -> BiasCell | None:
-    """Collective; None on all ranks but 0."""
+    """Measure one cell; collective. None on all ranks but 0."""
     compute = slowdown.seconds(ranks=comm.size, compute=setting.compute)[comm.rank]
     optima = [OTHERS if rank in slowdown.others(comm.size) else SLOW for rank in range(comm.size)]
     with pc.Communicator(comm, ranks_per_node=setting.domain.ranks_per_node) as communicator:
@@ -61,7 +61,7 @@ def measure_bias(comm: MPI.Comm, setting: Setting, slowdown: Slowdown, weighting
 
 
 def _train(averaging: pc.PairwiseAveraging, optimum: float, compute: float, setting: Setting) -> list[float]:
-    """The means of this rank's model at the beginning of each step that counts."""
+    """Return the mean of this rank's model at the beginning of each counted step."""
     begin = time.perf_counter()
     first = begin + setting.warmup * setting.compute
     last = first + setting.iterations * setting.compute
@@ -76,7 +76,7 @@ def _train(averaging: pc.PairwiseAveraging, optimum: float, compute: float, sett
 
 
 def bias_record(setting: Setting, cell: BiasCell) -> Record:
-    """The keys of a cell; the caller adds where it comes from."""
+    """Return the keys of a cell; the caller adds the origin."""
     return {
         **setting_record(setting, "pairwise_averaging", "bias"),
         **slowdown_record(setting, cell.slowdown),

@@ -1,4 +1,4 @@
-"""Workers that compute and apply what they computed, and how each method makes their models agree."""
+"""Workers that compute and apply deltas, and the methods that make their models agree."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Method(Protocol):
-    """Every rank opens it, applies a delta per iteration, and closes it.
+    """Every rank opens a method, applies a delta per iteration, and closes it.
 
     An iteration reads the model, computes and applies. `open` reads for the first iteration; `apply` applies, and reads
-    for the next one. So `apply` is all that an iteration does beside computing.
+    for the next one. An iteration therefore consists of computing and `apply`.
     """
 
     equal: bool
@@ -40,16 +40,16 @@ class Method(Protocol):
         """Collective."""
 
     def apply(self, over: bool) -> bool:
-        """Apply the delta; whether it was this rank's last. `over`: this rank's time is over."""
+        """Apply the delta; return whether it was this rank's last. `over`: whether this rank's time is over."""
 
     def counts(self) -> dict[str, float]:
-        """What pairwise averages say of themselves: how many were begun, and `staleness`; of others nothing."""
+        """Return the number of pairwise averages that were begun, and `staleness`; empty for other methods."""
 
     def leave(self) -> None:
-        """Let the others go on without this rank, where they would wait for it; returns at once."""
+        """Leave, so that no rank waits for this one; return at once."""
 
     def close(self) -> tuple[Model, float]:
-        """Collective. The model that this rank ends with, and the weight that it counts by."""
+        """Return this rank's final model and its weight in the mean; collective."""
 
 
 class _Method:
@@ -77,9 +77,10 @@ class _Method:
 
 
 class MpiAllreduce(_Method):
-    """MPI_Allreduce of the gradient, in place and a division.
+    """MPI_Allreduce of the gradient in place, and a division.
 
-    All must end after the same iteration, so one more number goes with it: how many workers' time is over.
+    All ranks must end after the same iteration. One more number therefore goes with the gradient: the number of workers
+    whose time is over.
     """
 
     def __init__(self, comm: MPI.Comm, setting: Setting) -> None:
@@ -106,7 +107,7 @@ class MpiAllreduce(_Method):
 
 
 class FullAllreduce(MpiAllreduce):
-    """The same with our partial allreduce that waits for all."""
+    """The same with our partial allreduce that waits for all ranks."""
 
     def open(self) -> None:
         rounds = self._communicator().partial_allreduce(self._message, op=MPI.SUM, policy=pc.Full())
@@ -149,7 +150,7 @@ class DPsgd(_Method):
 
 
 class Sgp(_Method):
-    """Shares of a model are given to out-neighbors after each gradient step (SGP, Algorithm 1)."""
+    """Shares of a model are sent to out-neighbors after each gradient step (SGP, Algorithm 1)."""
 
     equal = False
 
@@ -225,7 +226,7 @@ MAKERS: dict[str, Callable[[MPI.Comm, Setting], Method]] = {
 
 
 def run_method(comm: MPI.Comm, method: Method, *, compute: float, window: Window) -> list[Outcome] | None:
-    """Collective; None on all ranks but 0. `compute`: what this rank sleeps in an iteration, in seconds."""
+    """Run a method; collective. None on all ranks but 0. `compute`: seconds that this rank sleeps per iteration."""
     barrier = SleepingBarrier(comm)
     begins: list[float] = []
     ends: list[float] = []
@@ -260,7 +261,7 @@ def run_method(comm: MPI.Comm, method: Method, *, compute: float, window: Window
 
 
 def verify(comm: MPI.Comm, name: str, outcomes: Sequence[Outcome] | None, *, equal: bool) -> None:
-    """Collective. RunError on every rank if something applied was lost, or counted twice."""
+    """Raise RunError on every rank if an applied delta was lost or counted twice; collective."""
     findings: list[str] = []
     if outcomes is not None:
         findings = audit_models([outcome.final for outcome in outcomes], equal=equal)

@@ -1,4 +1,4 @@
-"""One exchange of models between two ranks: our average in the background, and MPI_Sendrecv and an average."""
+"""Measure one exchange of models between two ranks: our average in the background, or MPI_Sendrecv and an average."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from .gossip import Setting
 
 NEIGHBORS = ("awake", "asleep")
-NAP = 1e-3  # of an application that is awake and has nothing to do
+NAP = 1e-3  # seconds; sleep of an application that is awake and idle
 ASLEEP = 1.0  # seconds for which an application sleeps
-LEAST = 0.25  # seconds of a block
-FEWEST = 16  # exchanges of a rank in a block
-LONGEST = 120.0  # seconds, for them
-ALWAYS, NEVER = 1e9, 1e-9  # averages per second that a rank begins at most
+LEAST = 0.25  # minimum seconds of a block
+FEWEST = 16  # minimum exchanges of a rank in a block
+LONGEST = 120.0  # maximum seconds for them
+ALWAYS, NEVER = 1e9, 1e-9  # maximum averages per second that a rank begins
 
 
 class Exchanger:
-    """Ranks 0 and 1, 2 and 3, ... exchange models; a last one without a partner looks on."""
+    """Ranks 0 and 1, 2 and 3, ... exchange models; a last rank without a partner only watches."""
 
     def __init__(self, comm: MPI.Comm, setting: Setting) -> None:
         self._comm = comm
@@ -48,7 +48,7 @@ class Exchanger:
         self._incoming = np.empty_like(self._initial)
 
     def sendrecv(self, calls: int, asleep: float) -> list[float]:
-        """Collective. Seconds of each of this rank's calls; its partner, if it begins none, sleeps before each."""
+        """Return the seconds of each of this rank's calls; collective. The rank that begins none sleeps before each."""
         np.copyto(self._model, self._initial)
         self._barrier.wait()
         if self._partner is None:
@@ -68,9 +68,9 @@ class Exchanger:
         return seconds if self._begins else []
 
     def averages(self, least: float, asleep: float) -> Averages:
-        """Collective. This rank's averages, one after the other in the background; an odd rank begins none.
+        """Return this rank's consecutive averages in the background; collective. An odd rank begins none.
 
-        The application looks on for at least so many seconds; that of an odd rank sleeps for `asleep`, if it is not 0.
+        The application watches for at least `least` seconds. On an odd rank it sleeps for `asleep` seconds, if not 0.
         """
         with pc.Communicator(self._comm, ranks_per_node=self._setting.domain.ranks_per_node) as communicator:
             averaging = communicator.pairwise_averaging(
@@ -82,13 +82,13 @@ class Exchanger:
             )
             self._barrier.wait()
             begin = time.perf_counter()
-            before = averaging.statistics()  # may take as long as an average: that counts against us
+            before = averaging.statistics()  # may take as long as an average, which counts against us
             if asleep and not self._begins:
                 time.sleep(asleep)
             after, spent = before, 0.0
             while self._looks_on(after.begun - before.begun, spent, max(asleep, least)):
                 time.sleep(NAP)
-                if time.perf_counter() - begin >= max(asleep, least):  # to ask disturbs
+                if time.perf_counter() - begin >= max(asleep, least):  # asking disturbs the averages
                     after = averaging.statistics()
                 spent = time.perf_counter() - begin
             self._barrier.wait()
@@ -99,11 +99,11 @@ class Exchanger:
 
     def _looks_on(self, begun: int, spent: float, least: float) -> bool:
         if spent >= LONGEST:
-            raise TimeoutError(f"expected {FEWEST} exchanges in {spent:.0f} s, got {begun}")  # on this rank alone
+            raise TimeoutError(f"expected {FEWEST} exchanges in {spent:.0f} s, got {begun}")  # only on this rank
         return spent < least or (self._begins and begun < FEWEST)
 
     def verify(self) -> None:
-        """Collective, after `averages`. RunError on every rank if models are not the mean of the initial ones."""
+        """After `averages`, raise RunError on every rank if models are not the mean of the initial ones; collective."""
         finals = self._comm.gather(Final.of(self._model, 1))
         findings = self._comm.bcast(audit_models(finals, equal=True) if finals is not None else None)
         if findings:
@@ -112,18 +112,18 @@ class Exchanger:
 
 @dataclass(frozen=True)
 class Averages:
-    """One rank's in one block."""
+    """One rank's averages in one block."""
 
     seconds: float
     begun: int
-    skipped: int  # parts
+    skipped: int  # parts that averages left out
 
 
 def seconds_of_exchange(block: Sequence[Averages], parts: int) -> tuple[list[float], float]:
-    """Of each rank with an even number and a partner, and the share of parts that were left out.
+    """Return the seconds of an exchange for each even rank with a partner, and the share of omitted parts.
 
-    `block`: of all ranks, which average models of so many parts. What was left out, because another average held it,
-    counts as not exchanged. ValueError if nothing was exchanged.
+    `block`: the averages of all ranks; a model has `parts` parts. A part that was omitted, because another average
+    held it, counts as not exchanged. ValueError if nothing was exchanged.
     """
     begin = block[: len(block) // 2 * 2 : 2]
     whole = parts * sum(averages.begun for averages in begin)
@@ -135,7 +135,7 @@ def seconds_of_exchange(block: Sequence[Averages], parts: int) -> tuple[list[flo
 
 
 def parts_of(setting: Setting) -> int:
-    """How many parts of a model an average may leave out: of 64 KiB on a node, else of 256 KiB, more if it is long."""
+    """Return the number of parts that an average may omit: of 64 KiB on a node, otherwise 256 KiB, or more if long."""
     segments = -(-setting.bytes // (64 << 10))
     if setting.domain.ranks_per_node % 2 == 0:  # both ranks of each pair are on one node
         return segments
@@ -150,7 +150,7 @@ def measure_exchanges(comm: MPI.Comm, setting: Setting, neighbor: str) -> Exchan
     ours: list[float] = []
     theirs: list[float] = []
     shares: list[float] = []
-    exchanger.sendrecv(1, 0.0)  # connections are made
+    exchanger.sendrecv(1, 0.0)  # opens connections
     for _ in range(BLOCKS):
         seconds = exchanger.sendrecv(calls, asleep)
         least = comm.bcast(max(LEAST, sum(seconds)))

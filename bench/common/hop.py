@@ -1,4 +1,4 @@
-"""What bench/hop.py measures, without MPI: modes, delays, one cell and its record, and the check of models."""
+"""The parts of bench/hop.py without MPI: modes, delays, one cell and its record, and the check of models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STANDARD = "standard"
 
 
 def parse_modes(text: str) -> list[str]:
-    """Of a list separated by commas; each once, the standard mode first: the others are compared with it."""
+    """Parse a list separated by commas. No duplicates; the standard mode is first, as the baseline."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         modes.parse(name)
@@ -34,14 +34,14 @@ def parse_modes(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Delays:
-    """Whose computing takes how many times as long."""
+    """The factors by which computing takes longer, and the ranks."""
 
     factor: float | None = None  # of each rank with probability 1/P in each iteration (Hop, section 7.3.1)
     slowdown: Slowdown = Slowdown({})  # noqa: RUF009 - immutable
 
     @classmethod
     def parse(cls, text: str) -> Delays:
-        """RANK:FACTOR, several separated by commas; random:FACTOR; none."""
+        """Parse RANK:FACTOR (several separated by commas), random:FACTOR or none."""
         kind, _, factor = text.partition(":")
         if kind != "random":
             return cls(slowdown=Slowdown.parse(text))
@@ -57,7 +57,7 @@ class Delays:
         return str(self.slowdown) if self.factor is None else f"random:{self.factor:g}"
 
     def work(self, *, ranks: int, iterations: int, compute: float, seed: int) -> NDArray[np.float64]:
-        """Seconds of computing by rank and iteration; the same on every rank."""
+        """Return seconds of computing by rank and iteration, the same on every rank."""
         base = np.array(self.slowdown.seconds(ranks=ranks, compute=compute))[:, None]
         if self.factor is None:
             return np.repeat(base, iterations, axis=1)
@@ -67,7 +67,7 @@ class Delays:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the cells of a table have in common."""
+    """The common setting of a table's cells."""
 
     ranks: int
     domain: Domain
@@ -89,7 +89,7 @@ class Outcome:
     end: float
     skipped: int
     waited: float  # seconds in `iterations` and `step`
-    least: float  # what the elements of its model say in the end
+    least: float  # range of the elements of the final model
     most: float
 
 
@@ -119,7 +119,7 @@ class HopCell:
 
 
 def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The same where ranks have one clock, as on one machine; else as if all had started at the same moment."""
+    """Return the outcomes unchanged if ranks share a clock (one machine), otherwise as if all had started together."""
     starts = [outcome.start for outcome in outcomes]
     if max(starts) - min(starts) < 1.0:
         return list(outcomes)
@@ -127,13 +127,13 @@ def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def ideal_of(graph: Topology, mode: str, max_ig: int, work: NDArray[np.float64]) -> HopSummary:
-    """What the same protocol makes of these times if communication costs nothing."""
+    """Simulate the same protocol with these times and no communication cost."""
     kind, skip = modes.parse(mode)
     return simulate_hop(graph, kind, work, max_ig=max_ig, skip=skip)
 
 
 def audit_models(outcomes: Sequence[Outcome]) -> list[str]:
-    """What is wrong: models are averages of models whose elements all say the same."""
+    """Return findings. The elements of a model must be equal, since the averaged models have equal elements."""
     return [
         f"rank {rank}: elements of its model say {outcome.least:g} to {outcome.most:g}"
         for rank, outcome in enumerate(outcomes)
@@ -142,13 +142,13 @@ def audit_models(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def said_by(model: NDArray[np.float32]) -> tuple[float, float]:
-    """The least and the most that an element of a model says."""
+    """Return the least and the greatest element of a model, as multiples of the pattern."""
     values = model.astype(np.float64) / pattern(model.size)
     return float(values.min()), float(values.max())
 
 
 def hop_record(setting: Setting, cell: HopCell, standard: HopCell) -> Record:
-    """The keys of a cell; the caller adds where it comes from. `standard`: that mode under the same delays."""
+    """Return the keys of a cell; the caller adds the origin. `standard`: the standard mode under the same delays."""
     return {
         "bench": "hop",
         "collective": "hop",

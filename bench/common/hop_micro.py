@@ -1,4 +1,4 @@
-"""An update from one rank to another: through an update queue, and through MPI with a queue on top."""
+"""Measure an update from one rank to another, through an update queue and through MPI with a queue on top."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 SENDER, OWNER = 1, 0
 ASLEEP = 1.0
-"""Seconds for which the owner sleeps, for the time of an enqueue to it."""
+"""Seconds for which the owner sleeps while an enqueue to it is timed."""
 
 
 class MpiQueue:
-    """Updates by Isend and Irecv: as many slots as the update queue has, receives posted in advance, tags for slots."""
+    """Updates by Isend and Irecv: the slots of the update queue, receives posted in advance, a tag per slot."""
 
     def __init__(self, comm: MPI.Comm, count: int, max_ig: int) -> None:
         self._comm = comm
@@ -36,7 +36,7 @@ class MpiQueue:
             self._requests = [comm.Irecv(slot, SENDER, tag) for tag, slot in enumerate(self._slots)]
 
     def enqueue(self, update: NDArray[np.float32], iteration: int) -> None:
-        """Copies it: it may be changed at once."""
+        """Enqueue a copy of `update`, which may change at once."""
         tag = iteration % len(self._slots)
         self._requests[tag].Wait()
         np.copyto(self._slots[tag], update)
@@ -83,7 +83,7 @@ class MicroCell:
 def measure_queues(
     comm: MPI.Comm, *, size: int, max_ig: int, iterations: int, ranks_per_node: int | None, verify: bool
 ) -> MicroCell | None:
-    """Collective, of two ranks; None on all ranks but the owner's."""
+    """Measure the queues; collective over two ranks. None on all ranks but the owner."""
     count = size // 4
     barrier = SleepingBarrier(comm)
     with pc.Communicator(comm, ranks_per_node=ranks_per_node) as communicator:
@@ -117,7 +117,7 @@ def measure_queues(
 
 
 def _stream(comm: MPI.Comm, queue: OurQueue | MpiQueue, count: int, first: int, iterations: int, verify: bool) -> float:
-    """Seconds in which so many updates go from one rank to the other."""
+    """Return the seconds in which `iterations` updates go from one rank to the other."""
     update = np.zeros(count, np.float32)
     begin = time.perf_counter()
     if comm.rank == SENDER:
@@ -133,7 +133,7 @@ def _stream(comm: MPI.Comm, queue: OurQueue | MpiQueue, count: int, first: int, 
 
 
 def micro_record(cell: MicroCell, *, size: int, max_ig: int, iterations: int, path: str, verified: bool) -> Record:
-    """The keys of a cell; the caller adds where it comes from."""
+    """Return the keys of a cell; the caller adds the origin."""
     return {
         "bench": "hop",
         "collective": "update_queue",

@@ -1,7 +1,7 @@
-"""What each rank would wait if communication cost nothing: the limit that a policy's latency is compared with.
+"""Compute each rank's wait at zero communication cost, the limit of a policy's latency.
 
-Only the arrivals decide: a round starts when its policy allows it and is over at once, so rank r waits
-max(0, start - arrival of r), and a rank that arrives later does not wait at all.
+The wait depends only on the arrivals. A round starts when its policy allows it and ends at once, so rank r waits
+max(0, start - arrival of r). A rank that arrives later does not wait.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Floats = NDArray[np.float64]
 
 
 def until(starts: Floats, arrivals: Floats) -> Floats:
-    """Waits until `starts` (iterations,) of ranks that come at `arrivals` (ranks, iterations)."""
+    """Return the waits until `starts` (iterations,) of ranks that arrive at `arrivals` (ranks, iterations)."""
     return np.maximum(0.0, starts - arrivals)
 
 
 def synchronous_waits(arrivals: Floats) -> Floats:
-    """MPI_Allreduce and Full(): everybody waits for the last."""
+    """Return the waits of MPI_Allreduce and Full(), in which all ranks wait for the last."""
     return until(arrivals.max(axis=0), arrivals)
 
 
 def policy_waits(policy: PolicyName, arrivals: Floats, initiators: NDArray[np.int64]) -> Floats:
-    """Waits of every rank in every iteration, in the unit of `arrivals` (ranks, iterations).
+    """Return the waits of every rank in every iteration, in the unit of `arrivals` (ranks, iterations).
 
-    `initiators` (iterations,) are the ranks that started the rounds; Majority and AnyOf are computed for those.
-    AllOf does not say which ranks it designated, so its waits are the mean over all choices.
+    `initiators` (iterations,) are the ranks that started the rounds; Majority and AnyOf are computed for them. The
+    ranks that AllOf designated are unknown, so its waits are the mean over all choices.
     """
     ranks, iterations = arrivals.shape
     if policy.kind == "solo":

@@ -1,4 +1,4 @@
-"""Jobs under a launcher, with a time limit that ends all of their processes."""
+"""Run jobs under a launcher, with a time limit that ends all of their processes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-GRACE = 10.0  # seconds in which a launcher that is asked to end ends its ranks
+GRACE = 10.0  # seconds for the launcher to end its ranks when asked to terminate
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`failure` is empty where the job ended well, and else says in a line what happened."""
+    """The end of a job: `failure` is one line of text, empty if the job succeeded."""
 
     failure: str
 
 
 def run_job(command: Sequence[str], variables: Mapping[str, str], folder: Path, limit: float) -> Outcome:
-    """Runs it in `folder`; `limit` in seconds."""
+    """Run a job in `folder`, with a `limit` in seconds."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
         try:
             job = subprocess.Popen(
@@ -50,18 +50,18 @@ def run_job(command: Sequence[str], variables: Mapping[str, str], folder: Path, 
 
 
 def _end(job: subprocess.Popen[bytes]) -> None:
-    """The launcher ends its ranks; what it leaves of its own session is killed."""
+    """Ask the launcher to end its ranks, then kill the remaining processes of its session."""
     if job.poll() is None:
         job.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             job.wait(GRACE)
-    with contextlib.suppress(ProcessLookupError):  # nothing is left
+    with contextlib.suppress(ProcessLookupError):  # no process is left
         os.killpg(job.pid, signal.SIGKILL)
     job.wait()
 
 
 def _reason(printed: str) -> str:
-    """The line that says what was wrong, as far as can be told."""
+    """Return the line of the output that most likely names the error."""
     lines = [line.strip() for line in printed.splitlines() if line.strip(" -=")]
     errors = [line for line in lines if "rror" in line]
     return (errors or lines or ["it printed nothing"])[0][:200]

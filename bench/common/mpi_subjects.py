@@ -1,4 +1,4 @@
-"""MPI's own allreduce as a subject, and what all subjects reduce. Needs no more than NumPy and mpi4py."""
+"""MPI's own allreduce as a subject, and the data that all subjects reduce. Needs only NumPy and mpi4py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operand:
-    """What is reduced, and how it is checked."""
+    """The reduced data, and its check."""
 
     dtype: np.dtype[Any]
     bytes: int
@@ -68,7 +68,7 @@ class Source:
 
 
 class MpiAllreduce:
-    """MPI_Allreduce in its cheapest Python form: buffers and datatype prepared once."""
+    """MPI_Allreduce in its cheapest Python form, with buffers and datatype prepared once."""
 
     name = "MPI_Allreduce"
 
@@ -89,7 +89,7 @@ class MpiAllreduce:
         return functools.partial(self._comm.Allreduce, *self._messages())
 
     def _messages(self) -> list[list[Any]]:
-        """What is sent, and what is received."""
+        """Return the message that is sent and the message that is received."""
         return [self._message(buffer) for buffer in (self._source.buffer, self._out)]
 
     def _message(self, buffer: NDArray[Any]) -> list[Any]:
@@ -112,7 +112,7 @@ class MpiAllreduce:
 
 
 class MpiIallreduce(MpiAllreduce):
-    """MPI_Iallreduce, waited for at once."""
+    """MPI_Iallreduce followed by a wait."""
 
     name = "MPI_Iallreduce"
 

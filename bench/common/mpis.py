@@ -1,7 +1,7 @@
-"""The MPIs that wheels bring, and the settings under which each may be at its best on one machine.
+"""The MPIs that are available as wheels, and the settings that may be fastest on one machine.
 
-Every setting is a set of environment variables, and all of a job are started alike. Sources: `ompi_info --param coll
-tuned --level 9` (the algorithms' numbers), `mpivars` of MPICH, and the reference of Intel MPI's variables.
+A setting is a set of environment variables, which all ranks of a job get. Sources: `ompi_info --param coll tuned
+--level 9` (the algorithms' numbers), `mpivars` of MPICH, and the reference of Intel MPI's variables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Mpi:
-    name: str  # on the command line, and of its environment's folder
+    name: str  # on the command line, and as its environment's folder
     title: str
     wheel: str
     launcher: Sequence[str]  # without the number of ranks
@@ -93,7 +93,7 @@ OF_LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_LOCAL", "HYDRA_", "MPIR_
 
 
 def parse_mpis(text: str) -> list[Mpi]:
-    """Names separated by commas."""
+    """Parse names separated by commas."""
     names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in MPIS]:
         raise ValueError(f"expected of {', '.join(MPIS)}, got {unknown[0]!r}")
@@ -101,7 +101,7 @@ def parse_mpis(text: str) -> list[Mpi]:
 
 
 def job_variables(environment: Mapping[str, str], mpi: Mpi, setting: Setting, folder: str) -> dict[str, str]:
-    """The environment of a job: this one's without what launchers or settings left in it; programs are in `folder`."""
+    """Return a job's environment, without variables of launchers and settings, and with `folder` first in PATH."""
     kept = {name: value for name, value in environment.items() if not name.startswith(OF_LAUNCHERS)}
     path = f"{folder}:{environment.get('PATH', '')}"
     return {**kept, "PATH": path, **mpi.variables, **setting.variables}

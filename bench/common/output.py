@@ -1,4 +1,4 @@
-"""What a benchmark prints and writes: tables, JSON lines, a progress bar, and where the figures come from."""
+"""The output of a benchmark: tables, JSON lines, a progress bar, and the origin of the figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Record = dict[str, Any]
 
 
 class Records:
-    """Writes to `path`, replacing what was there; to nowhere if `path` is None."""
+    """Writes records to `path` and replaces the file; writes nothing if `path` is None."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -59,7 +59,7 @@ class Records:
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
-    """All objects of all files, in order; ValueError names the line that is not one."""
+    """Return the records of all files in order; a ValueError names the line that is no record."""
     records: list[Record] = []
     for path in paths:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -109,7 +109,7 @@ class Table:
         return "\n".join(f"# {line}" for line in [self.title, machine(), *self.notes]) + "\n" + names
 
     def row(self, values: Sequence[float | str | None]) -> str:
-        """None prints as '-'."""
+        """Return a row as text; None prints as '-'."""
         (first, value), *rest = zip(self.columns, values, strict=True)
         return first.cell(value).ljust(self.first_width) + "".join(
             column.cell(value).rjust(column.width) for column, value in rest
@@ -117,7 +117,7 @@ class Table:
 
 
 def print_plan(sweep: Sweep, policies: list[PolicyName], ranks: int) -> None:
-    """--list: the cells, without measuring them."""
+    """Print the cells without measuring them (--list)."""
     print(f"# ranks {ranks}")
     for policy in policies:
         for size in sweep.bytes:
@@ -135,7 +135,7 @@ def policy_table(
     origin: Record,
     columns: list[Column],
 ) -> Table:
-    """`what` was measured, as the title says it."""
+    """Return the table of one policy; `what` is the measured quantity in its title."""
     return Table(
         f"pycollectives {policy.title} Allreduce {what} v{version()}",
         [
@@ -154,11 +154,11 @@ Step = Callable[[str], None]
 
 @contextlib.contextmanager
 def progress_bar(total: int, *, shown: bool) -> Iterator[Step]:
-    """Yields what is called with the name of each step as it begins.
+    """Yield a function to call with the name of each step as it begins.
 
-    Drawn at those moments only, without a thread, so that nothing of it runs in a timed region.
+    The bar is drawn only in these calls, without a thread, so that it never runs in a timed region.
     """
-    if not (shown and sys.stderr.isatty()):  # below a launcher stderr is none, and the rows that come say enough
+    if not (shown and sys.stderr.isatty()):  # under a launcher stderr is no terminal, and the rows show the progress
         if shown and total > 1:
             print(f"{total} measurements; the result of each is shown as soon as it is there", file=sys.stderr)
         yield lambda name: None
@@ -179,7 +179,7 @@ BENCH = Path(__file__).resolve().parent.parent
 
 
 def mpi_name(library_version: str) -> str:
-    """The first words of MPI_Get_library_version: 'Open MPI v5.0.11', 'MPICH Version: 5.0.0'."""
+    """Return the first words of MPI_Get_library_version: 'Open MPI v5.0.11', 'MPICH Version: 5.0.0'."""
     lines = library_version.strip("\0 \n").splitlines()
     return " ".join(lines[0].split(",")[0].split()) if lines else "unknown"
 
@@ -202,13 +202,13 @@ def _cpu_model() -> str:
 
 
 def origin(library_version: str) -> dict[str, str | None]:
-    """The keys of every record."""
+    """Return the keys of every record."""
     return {"commit": commit_of(BENCH.parent), "mpi": mpi_name(library_version), "machine": machine()}
 
 
 @dataclass(frozen=True)
 class Domain:
-    """The ranks that share a board, or each rank alone: everything over MPI."""
+    """The ranks that share a board; with one rank per node, all data goes over MPI."""
 
     ranks_per_node: int
 
@@ -221,15 +221,15 @@ class Domain:
 
     @classmethod
     def of(cls, comm: MPI.Comm, ranks_per_node: int | None) -> Domain:
-        """Collective. What a Communicator makes of `ranks_per_node` on this machine."""
+        """Return the domain that a Communicator forms from `ranks_per_node` on this machine; collective."""
         try:
             communicator = pc.Communicator(comm, ranks_per_node=ranks_per_node)
-        except ValueError as error:  # of the argument, which is the same on every rank
+        except ValueError as error:  # raised on every rank, since the argument is the same
             raise RunError(str(error)) from error
         with communicator:
             return cls(int(getattr(communicator, "ranks_per_node", None) or 1))
 
 
 def version() -> str:
-    """0.1 of 0.1.2."""
+    """Return the version without its last number: 0.1 for 0.1.2."""
     return ".".join(pc.__version__.split(".")[:2])

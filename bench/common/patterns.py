@@ -1,4 +1,4 @@
-"""Data that tells where it comes from: a value times a pattern, for contributions and for weights."""
+"""Data that shows its origin: a value times a pattern, for contributions and for weights."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .arrays import HOST
 if TYPE_CHECKING:
     from .arrays import Arrays
 
-PERIOD = 7  # prime, so that no block of a collective's algorithm starts at the same place of the pattern as another
-PENDING = 2  # calls of one rank that one round can take: a late one of the iteration before, and its own
+PERIOD = 7  # prime, so that blocks of a collective's algorithm start at different places of the pattern
+PENDING = 2  # calls of one rank that one round can take: a late call of the previous iteration, and its own
 
 
 def largest_exact(dtype: np.dtype[Any]) -> int:
-    """Up to here, every integer is exact."""
+    """Return the number up to which every integer is exact."""
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).max)
     return 1 << (np.finfo(dtype).nmant + 1)
 
 
 class Contributions:
-    """What the ranks contribute, so that a result tells exactly whose data is in it.
+    """The contributions of the ranks, from which a result shows exactly whose data it contains.
 
-    A contribution is value * pattern with a random integer `value`, and all sums stay where the dtype is exact. So a
-    right result is total * pattern, and `total` is the sum of exactly the values that the round claims to have taken.
+    A contribution is value * pattern with a random integer `value`, and all sums stay in the exact range of the dtype.
+    A correct result is total * pattern, where `total` is the sum of the values that the round claims to have taken.
     """
 
     def __init__(self, dtype: np.dtype[Any], count: int, ranks: int) -> None:
@@ -47,7 +47,7 @@ class Contributions:
         np.multiply(self._pattern, self._pattern.dtype.type(value), out=out)
 
     def total(self, result: NDArray[Any]) -> float | int | None:
-        """The total that `result` shows; None if it is not a multiple of the pattern."""
+        """Return the total in `result`; None if it is not a multiple of the pattern."""
         if result.size == 0:
             return 0
         np.multiply(self._pattern, result[0], out=self._expected)
@@ -59,8 +59,8 @@ class Contributions:
 
 Weights = NDArray[np.float32]
 
-SAMPLES = 64  # weights that are looked at in each iteration; at the end all are
-TOLERANCE = 1e-5  # relative, of one average: float32 has 6e-8
+SAMPLES = 64  # weights that are checked in each iteration; at the end all are
+TOLERANCE = 1e-5  # relative error of one average; float32 has 6e-8
 
 
 def initial_value(rank: int) -> float:
@@ -68,12 +68,12 @@ def initial_value(rank: int) -> float:
 
 
 class Model:
-    """One worker's weights, and how a few of them tell what was averaged.
+    """One worker's weights. A few of them show the averages that were made.
 
-    Worker r starts with initial_value(r) * pattern and its computing changes nothing, so after any averages a worker's
-    weights are some value * pattern again: what a synchronisation did to a worker is two numbers.
+    Worker r starts with initial_value(r) * pattern, and its computing changes nothing. After any averages, a worker's
+    weights are again a value * pattern. Two numbers, the values before and after, describe a synchronization.
 
-    `weights` is a part of `buffer` if there is more to send than weights.
+    `weights` is a part of `buffer` if more than the weights is sent.
     """
 
     def __init__(self, count: int, rank: int, *, extra: int = 0, arrays: Arrays = HOST) -> None:
@@ -87,11 +87,11 @@ class Model:
         self.weights = self.buffer[:count]
 
     def sampled_value(self) -> float | None:
-        """From a few weights; None if they do not agree."""
+        """Return the value from a few weights; None if they do not agree."""
         return _common(self._arrays.sample(self.weights, self._places) / self._sampled_pattern)
 
     def value(self) -> float | None:
-        """From all weights; None if they do not agree."""
+        """Return the value from all weights; None if they do not agree."""
         return _common(self._arrays.download(self.weights) / self._pattern)
 
 

@@ -20,7 +20,7 @@ class PolicyName:
 
     @property
     def title(self) -> str:
-        """As the head of a table shows it: Solo, Quorum(16), AnyOf(3)."""
+        """The name in the head of a table: Solo, Quorum(16), AnyOf(3)."""
         name = "".join(word.capitalize() for word in self.kind.split("-"))
         return name if self.size is None else f"{name}({self.size})"
 
@@ -35,12 +35,12 @@ class PolicyName:
         raise ValueError(f"unknown policy {text!r}; expected one of {known}")
 
     def require(self, ranks: int) -> None:
-        """ValueError if the policy needs more ranks than there are."""
+        """Raise ValueError if the policy needs more ranks than there are."""
         if self.size is not None and self.size > ranks:
             raise ValueError(f"policy {self} needs {self.size} ranks, this run has {ranks}")
 
     def least_contributors(self, ranks: int) -> int:
-        """How many ranks' data every round must have in it."""
+        """Return the least number of contributors of a round."""
         if self.kind == "full":
             return ranks
         return self.size or 1 if self.kind in ("quorum", "all-of") else 1
@@ -59,16 +59,16 @@ class PolicyName:
 
 
 ALLREDUCE = "allreduce"
-NCCL = "nccl"  # the same by NCCL; measured wherever it can be
+NCCL = "nccl"  # the allreduce by NCCL, measured wherever possible
 SYNCHRONOUS = (ALLREDUCE, NCCL)
 GENERATORS = (ALLREDUCE, "random", "random-unbuffered", "static", "smart", "smart-flat", "punctual")
-SIZE = 3  # of a group, as in Ripples 7.1.3
+SIZE = 3  # ranks in a group, as in Ripples 7.1.3
 
 Generator = pc.groups.RandomGroups | pc.groups.SmartGroups | pc.groups.PunctualGroups | pc.groups.StaticGroups
 
 
 def parse_generators(text: str) -> list[str]:
-    """Of a list separated by commas, or 'all'; each once, the allreduce first: the others are compared with it."""
+    """Parse a list separated by commas, or 'all'. No duplicates; the allreduce is first, as the baseline."""
     names = [name.strip() for name in text.split(",")]
     if names == ["all"]:
         names = list(GENERATORS)
@@ -79,7 +79,7 @@ def parse_generators(text: str) -> list[str]:
 
 
 def build_generator(name: str, *, ranks: int, ranks_per_node: int, seed: int) -> Generator | None:
-    """None for an allreduce. Groups of three, of two if there are no more ranks."""
+    """Return the generator, or None for an allreduce. Groups have three ranks, or two if there are only two."""
     size = max(2, min(SIZE, ranks))
     generators: dict[str, Generator | None] = {
         ALLREDUCE: None,
@@ -95,15 +95,16 @@ def build_generator(name: str, *, ranks: int, ranks_per_node: int, seed: int) ->
 
 
 def reports_every_group(name: str) -> bool:
-    """Whether each synchronisation is one P-Reduce: not without the group buffer, which performs others on the way."""
+    """Whether each synchronization is one P-Reduce. Without the group buffer it can include other groups."""
     return name != "random-unbuffered"
 
 
 def meets_after(name: str, *, ranks: int, anybody_slow: bool) -> int | None:
-    """Synchronisations of every worker after which all weights have met, for what is certain to have mixed them.
+    """Return the number of synchronizations of every worker after which all weights have certainly mixed.
 
-    At least twice what the model of `pycollectives.simulation.groups` needs for one in a thousand, at up to 64 workers.
-    None: it can take any time. Under Inter-Intra a slow worker seldom meets another node, and the model may not end.
+    It is at least twice the number in which the model of `pycollectives.simulation.groups` reaches one in a thousand,
+    with up to 64 workers. None if it has no limit: under Inter-Intra, a slow worker seldom meets another node, and the
+    model may not end.
     """
     if name in SYNCHRONOUS:
         return 1

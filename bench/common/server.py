@@ -1,4 +1,4 @@
-"""What bench/server.py measures, without MPI: who serves, who works how fast, one cell, its record, and its check."""
+"""The parts of bench/server.py without MPI: servers, speeds, one cell and its record, and the check of weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DISCARDED = -1
 
 
 def parse_syncs(text: str) -> list[str]:
-    """Of a list separated by commas; each once, BSP first: the others are compared with it."""
+    """Parse a list separated by commas. No duplicates; BSP is first, as the baseline."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if isinstance(models.parse(name), models.EAMSGD):
@@ -40,20 +40,20 @@ def parse_syncs(text: str) -> list[str]:
 
 
 def model_of(name: str) -> models.Synchronization:
-    """The model, in which no worker is taken out: on a machine with fewer cores than ranks, any may pause."""
+    """Return the model, which takes no worker out: with fewer cores than ranks, any worker may pause."""
     found = models.parse(name)
     return replace(found, patience=math.inf) if isinstance(found, models.Patient) else found
 
 
 @dataclass(frozen=True)
 class Servers:
-    """Which ranks keep the weights. In the memory of the node all ranks are workers; else those that do not serve."""
+    """The ranks that keep the weights. With the weights in a node's memory, all ranks are workers."""
 
-    number: int | None  # the lowest ranks; None: the memory of the node
+    number: int | None  # number of servers, the lowest ranks; None for the memory of the node
 
     @classmethod
     def parse(cls, text: str) -> Servers:
-        """A number, or 'node'."""
+        """Parse a number, or 'node'."""
         if text == NODE:
             return cls(None)
         if not (text.isdecimal() and int(text) > 0):
@@ -65,11 +65,11 @@ class Servers:
 
     @property
     def argument(self) -> int | Literal["node"]:
-        """As `Communicator.parameter_server` takes it."""
+        """Return the argument for `Communicator.parameter_server`."""
         return NODE if self.number is None else self.number
 
     def workers(self, ranks: int) -> list[int]:
-        """ValueError if there is none."""
+        """Return the ranks of the workers; ValueError if there is none."""
         first = self.number or 0
         if first >= ranks:
             raise ValueError(f"expected more ranks than servers, of which there are {first}; got {ranks}")
@@ -78,14 +78,14 @@ class Servers:
 
 @dataclass(frozen=True)
 class Speeds:
-    """Each worker's own factor of the time of its computing, which stays: drawn from an interval with the seed."""
+    """Each worker's own, constant factor of the computing time, drawn from an interval with the seed."""
 
     least: float = 1.0
     most: float = 1.0
 
     @classmethod
     def parse(cls, text: str) -> Speeds:
-        """uniform:LEAST:MOST, or none."""
+        """Parse uniform:LEAST:MOST, or none."""
         if text == "none":
             return cls()
         kind, _, rest = text.partition(":")
@@ -106,7 +106,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the cells of a table have in common."""
+    """The common setting of a table's cells."""
 
     ranks: int
     domain: Domain
@@ -119,7 +119,7 @@ class Setting:
     verify: bool
 
     def check(self, servers: Servers, *, micro: bool) -> None:
-        """ValueError if these servers leave no worker, or a rank is slow that is none."""
+        """Raise ValueError if these servers leave no worker, or a slow rank is no worker."""
         workers = range(1, self.ranks) if micro else servers.workers(self.ranks)
         if not workers:
             raise ValueError(f"expected 2 ranks or more, got {self.ranks}")
@@ -128,7 +128,7 @@ class Setting:
                 raise ValueError(f"expected the rank of a worker, {workers[0]} to {workers[-1]}, got {rank}")
 
     def seconds(self, servers: Servers) -> dict[int, float]:
-        """What each worker sleeps in an iteration, by its rank."""
+        """Return each worker's sleep in an iteration, by its rank."""
         workers = servers.workers(self.ranks)
         drawn = self.speeds.factors(len(workers), self.seed)
         return {
@@ -143,13 +143,13 @@ class Outcome:
 
     rank: int
     start: float  # on this rank's clock
-    begins: Floats  # of its push-pulls, seconds since then
+    begins: Floats  # begins of its push-pulls, seconds since then
     ends: Floats
-    staleness: NDArray[np.int64]  # of its gradients; DISCARDED of those that were
+    staleness: NDArray[np.int64]  # of its gradients; DISCARDED for discarded ones
     supersteps: int
     superstep_s: float | None  # the mean length
-    slack_s: float | None  # how long the first worker waited in the end, the mean
-    least: float  # what the elements of the weights say in the end
+    slack_s: float | None  # the mean wait of the first worker at the end of a superstep
+    least: float  # range of the elements of the final weights
     most: float
 
     @classmethod
@@ -162,7 +162,7 @@ class Outcome:
         least: float,
         most: float,
     ) -> Outcome:
-        """`rows`: of each iteration begin and end of its push-pull since the start, and its gradient's staleness."""
+        """`rows`: per iteration, begin and end of the push-pull since the start, and the gradient's staleness."""
         begins, ends, staleness = (np.array(column) for column in zip(*rows, strict=True))
         lengths, slacks = np.array(statistics.supersteps).T if statistics.supersteps else (None, None)
         return cls(
@@ -180,13 +180,13 @@ class Outcome:
 
     @property
     def used(self) -> int:
-        """Its gradients that are in the weights."""
+        """The number of its gradients that are in the weights."""
         return int((self.staleness != DISCARDED).sum())
 
 
 @dataclass(frozen=True)
 class ServerCell:
-    """Of the time until the first worker has made all its iterations, as in the simulator."""
+    """Figures of the time until the first worker has made all its iterations, as in the simulator."""
 
     sync: str
     iterations_per_s: float  # the mean over workers
@@ -208,7 +208,7 @@ class ServerCell:
 
 
 def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Times since the first start, where ranks have one clock, as on one machine; else as if all began at once."""
+    """Return times since the first start if ranks share a clock (one machine), otherwise as if all began together."""
     first = min(outcome.start for outcome in outcomes)
     if max(outcome.start for outcome in outcomes) - first >= 1.0:
         return list(outcomes)
@@ -220,12 +220,12 @@ def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def ideal_of(sync: str, seconds: Sequence[float], iterations: int) -> ServerSummary:
-    """What the same rules make of these times if communication costs nothing."""
+    """Simulate the same rules with these times and no communication cost."""
     return simulate(model_of(sync), np.repeat(np.array(seconds)[:, None], iterations, axis=1))
 
 
 def weight_of_gradient(sync: str, workers: int) -> float | None:
-    """How each gradient counts in the weights, by the model; None where that depends on when it comes."""
+    """Return the weight of each gradient under the model; None if it depends on the time of arrival."""
     kind = models.parse(sync)
     if isinstance(kind, models.BSP):
         return 1 / workers
@@ -234,7 +234,7 @@ def weight_of_gradient(sync: str, workers: int) -> float | None:
 
 
 def audit(sync: str, outcomes: Sequence[Outcome]) -> list[str]:
-    """What is wrong: the weights are the sum of the gradients that were used, each once, as the model weighs them."""
+    """Return findings. The weights must be the sum of the used gradients, each once, as the model weighs them."""
     weight = weight_of_gradient(sync, len(outcomes))
     expected = None
     if weight is not None:
@@ -250,7 +250,7 @@ def audit(sync: str, outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def server_record(setting: Setting, servers: Servers, cell: ServerCell, bsp: ServerCell) -> Record:
-    """The keys of a cell; the caller adds where it comes from. `bsp`: that model with the same speeds."""
+    """Return the keys of a cell; the caller adds the origin. `bsp`: BSP with the same speeds."""
     ideal, workers = cell.ideal, cell.outcomes
     return {
         "bench": "server",

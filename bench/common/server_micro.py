@@ -1,4 +1,4 @@
-"""Push-pulls of a large model by all workers at once: through a parameter server, and the same in mpi4py."""
+"""Measure push-pulls of a large model by all workers at once, through a parameter server and in mpi4py."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Subject(Protocol):
     """A server from which workers subtract gradients. Rank 0 only serves."""
 
     def exchange(self, gradient: Weights, out: Weights, times: int) -> None:
-        """So many push-pulls of each worker, one after the other; on rank 0, serve them."""
+        """Make `times` consecutive push-pulls on each worker; on rank 0, serve them."""
 
     def read(self, out: Weights) -> None:
-        """Collective: the weights, when all push-pulls are done."""
+        """Read the weights after all push-pulls; collective."""
 
     def close(self) -> None:
         """Collective."""
 
 
 class MpiServer:
-    """Written in mpi4py: receives posted in advance, a subtraction in place, weights sent from where they are."""
+    """A server in mpi4py: receives posted in advance, a subtraction in place, weights sent without a copy."""
 
     def __init__(self, comm: MPI.Comm, count: int) -> None:
         self._comm = comm
@@ -65,7 +65,7 @@ class MpiServer:
             np.subtract(self._weights, self._incoming[index], out=self._weights)
             left[index] -= 1
             if left[index]:
-                self._requests[index].Start()  # before the reply, after which the next gradient comes
+                self._requests[index].Start()  # before the reply, which triggers the next gradient
             self._comm.Send(self._weights, index + 1)
 
     def read(self, out: Weights) -> None:
@@ -79,7 +79,7 @@ class MpiServer:
 
 
 class OurServer:
-    """`comm.parameter_server`, without waiting of workers for each other."""
+    """`comm.parameter_server` whose workers do not wait for each other."""
 
     def __init__(self, comm: pc.Communicator, count: int, servers: int | Literal["node"]) -> None:
         self._is_worker = comm.rank != SERVER
@@ -89,7 +89,7 @@ class OurServer:
             update=pc.servers.SGD(rate=1.0),
             servers=servers,
             workers=list(range(1, comm.size)),
-            nan="accept",  # the other program checks nothing either
+            nan="accept",  # the mpi4py program does not check either
         )
 
     def exchange(self, gradient: Weights, out: Weights, times: int) -> None:
@@ -106,7 +106,7 @@ class OurServer:
 
 @dataclass(frozen=True)
 class MicroCell:
-    """Microseconds of a push-pull of a worker, of those that follow each other; a sample per block and worker."""
+    """Microseconds per push-pull, for consecutive push-pulls; a sample per block and worker."""
 
     latency: Summary
     baseline: Summary
@@ -151,17 +151,17 @@ def measure_push_pulls(comm: MPI.Comm, setting: Setting, servers: Servers) -> Mi
 
 
 def require_conserved(comm: MPI.Comm, name: str, weights: Weights, pushes: int) -> None:
-    """Collective. RunError on every rank if the weights are not less by each gradient once: exact, they are dyadic."""
+    """Raise RunError on every rank unless each gradient was subtracted exactly once (dyadic numbers); collective."""
     expected = -pushes * sum(step_of(rank) for rank in range(1, comm.size))
     said = weights / pattern(weights.size)
     wrong = None if (said == expected).all() else f"expected {expected:g}, got {said.min():g} to {said.max():g}"
     findings = [f"rank {rank}: {text}" for rank, text in enumerate(comm.allgather(wrong)) if text]
     if findings:
-        raise RunError(f"{name}: what was pushed is not what the weights say: {'; '.join(findings[:5])}")
+        raise RunError(f"{name}: the weights do not match the pushed gradients: {'; '.join(findings[:5])}")
 
 
 def micro_record(setting: Setting, servers: Servers, cell: MicroCell) -> Record:
-    """The keys of a cell; the caller adds where it comes from."""
+    """Return the keys of a cell; the caller adds the origin."""
     workers = setting.ranks - 1
     return {
         "bench": "server",

@@ -1,7 +1,7 @@
-"""The collectives under test, all driven in the same way: open, then per call prepare, the timed call, check; close.
+"""The collectives under test, with one interface: open, then per call prepare, the timed call and check, then close.
 
-What is timed is the library's own function with its arguments: a Python function around it, whose code and data are in
-no cache when a rank comes out of its sleep, would take several microseconds, as much as the call itself.
+The timed function is the library's own function with its arguments. A Python function around it would take several
+microseconds, as much as the call itself, since its code and data are not in a cache when a rank wakes up.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 
 class Subject(Protocol):
     def open(self, block: int, calls: int) -> Callable[[], Any]:
-        """Collective. Prepares for `calls` calls of what it returns: the timed region."""
+        """Prepare for `calls` calls of the returned function, which is the timed region; collective."""
 
     def prepare(self, call: int) -> None:
-        """Writes the contribution of this call."""
+        """Write the contribution of this call."""
 
     def check(self, call: int, answer: Any) -> None:
-        """Looks at the result of the last call, and what it returned."""
+        """Check the result of the last call, and its return value."""
 
     def close(self) -> None:
-        """Collective. Raises RunError on every rank if a result of the block was wrong."""
+        """Close; raise RunError on every rank if a result of the block was wrong; collective."""
 
 
 COPIED = 4096
-"""Bytes up to which it is cheaper to have a result copied into an array than to be given a view of it."""
+"""Size in bytes up to which copying a result into an array is cheaper than returning a view."""
 
 
 class PartialAllreduce:
-    """Ours in its cheapest Python form: a view of the result, or a copy of a short one.
+    """Our allreduce in its cheapest Python form: a view of the result, or a copy of a short one.
 
-    The communicator lives for one block, so that nothing of the library runs while the others are timed.
+    The communicator lives for one block, so that no part of the library runs while the others are timed.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class PartialAllreduce:
         self._out = operand.arrays.mirror(np.empty(operand.count, operand.dtype))
         self._history = CallHistory()
         self._open = contextlib.ExitStack()
-        self.algorithm = algorithm  # once open, what "auto" stands for
-        self.active: list[list[int]] = []  # of each call of each block, warm-up included
+        self.algorithm = algorithm  # once open, the choice of "auto"
+        self.active: list[list[int]] = []  # per block and call, with warm-up
         self.initiators: list[list[int]] = []
 
     def open(self, block: int, calls: int) -> Callable[[], Any]:
@@ -96,10 +96,10 @@ class PartialAllreduce:
                 op=MPI.SUM,
                 policy=self._policy.build(operand.seed + block),
                 late=self._late,
-                missed="latest",  # as the paper
+                missed="latest",  # as in the paper
                 algorithm=self._algorithm,
             )
-        except ValueError as error:  # of the arguments, which are the same on every rank
+        except ValueError as error:  # raised on every rank, since the arguments are the same
             self._open.close()
             raise RunError(str(error)) from error
         self._collective = self._open.enter_context(collective)
@@ -110,7 +110,7 @@ class PartialAllreduce:
         return functools.partial(self._allreduce_on_device, *arguments)
 
     def _allreduce_on_device(self, x: Any, out: Any) -> Any:
-        """Until the result is there, as for the baselines: the call itself only queues it on the stream."""
+        """Call and wait for the result, as for the baselines; the call itself only queues it on the stream."""
         answer = self._collective.allreduce(x, out)
         self._operand.arrays.synchronize()
         return answer
@@ -164,7 +164,7 @@ def measure_cell(
     baselines: Sequence[type[MpiAllreduce]],
     arrays: Arrays,
 ) -> Cell | None:
-    """Collective; None on all ranks but 0."""
+    """Measure one cell; collective. None on all ranks but 0."""
     operand = Operand(sweep.dtype, size, sweep.seed, sweep.verify, arrays)
     ours = PartialAllreduce(
         comm, operand, policy, late=sweep.late, algorithm=sweep.algorithm, ranks_per_node=sweep.ranks_per_node
@@ -188,11 +188,11 @@ def measure_cell(
 
 
 def early_calls(samples: Samples) -> Summary | None:
-    """Of the calls that are not the last to arrive of their iteration: none, if all arrive at once."""
+    """Summarize the calls that are not the last arrival of their iteration; None if all arrive at once."""
     early = samples.arrivals < samples.arrivals.max(axis=0)
     return Summary.of(samples.latencies[early] * 1e6) if early.any() else None
 
 
 def _counted(blocks: list[list[int]], procedure: Procedure) -> list[int]:
-    """Without the warm-up, which comes first."""
+    """Return the counted calls, without the warm-up at the beginning of each block."""
     return [value for block, counted in zip(blocks, procedure.blocks(), strict=True) for value in block[-counted:]]

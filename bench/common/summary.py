@@ -1,4 +1,4 @@
-"""Five figures that stand for many samples."""
+"""Five figures that summarize many samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """In the unit of the samples; microseconds wherever the benchmarks use it."""
+    """The figures in the unit of the samples, which is microseconds in the benchmarks."""
 
     min: float
     mean: float

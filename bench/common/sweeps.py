@@ -1,4 +1,4 @@
-"""Benchmarks that measure policies over message sizes: a table for each policy, a row and a record for each size."""
+"""Benchmarks of policies over message sizes, with a table per policy, and a row and a record per size."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ COLUMNS = [Column("Size"), Column("Avg Latency(us)"), Column("p50"), Column("p99
 
 @dataclass(frozen=True)
 class Report:
-    """What a benchmark shows of its cells."""
+    """The columns and keys that a benchmark shows of its cells."""
 
     bench: str
     title: str
     notes: list[str]
-    columns: Mapping[str, Callable[[Cell], float | None]]  # to the right of those that all have
-    keys: Callable[[Cell], Record]  # besides those of cell_record
+    columns: Mapping[str, Callable[[Cell], float | None]]  # to the right of the common columns
+    keys: Callable[[Cell], Record]  # in addition to cell_record's keys
 
 
 def measure_sweep(
@@ -45,7 +45,7 @@ def measure_sweep(
     report: Report,
     baselines: tuple[type[MpiAllreduce], ...] = (MpiAllreduce,),
 ) -> None:
-    """Collective; rank 0 prints and writes. `baselines` of arrays on the host."""
+    """Measure all cells; collective. Rank 0 prints and writes. `baselines` are for arrays on the host."""
     arrays = arrays_on(sweep.device, comm)
     notes = [*report.notes, *arrays.place.notes()]
     if isinstance(arrays, DeviceArrays):

@@ -1,4 +1,4 @@
-"""Times collectives in turns, under given delays: barriers, blocks of calls, CPU time, and time lines of workers."""
+"""Time collectives in rotation, under given delays: barriers, blocks of calls, CPU time, and timelines of workers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ Floats = NDArray[np.float64]
 # --- Barriers between timed regions -----------------------------------------------------------------------------------
 
 FIRST_NAP = 50e-6
-LONGEST_NAP = 400e-6  # with which ranks come out of the barrier apart; small against a skew of milliseconds
+LONGEST_NAP = (
+    400e-6  # bounds the time between ranks at the end of a barrier; small compared with a skew of milliseconds
+)
 
 
 class Barrier(Protocol):
     def wait(self, rest_until: float = 0.0) -> None:
-        """Returns when every rank has called. Nobody else can be there before `rest_until` (time.perf_counter)."""
+        """Return when every rank has called. No other rank can call before `rest_until` (time.perf_counter)."""
 
 
 class SleepingBarrier:
-    """Naps instead of spinning, so that ranks that are done leave the cores to those still in their timed call."""
+    """Naps instead of spinning, so that waiting ranks leave the cores to ranks in their timed call."""
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
@@ -52,13 +54,13 @@ class SleepingBarrier:
 
 
 class TightBarrier:
-    """MPI_Barrier: lets the ranks go as close together as MPI can. For balanced runs."""
+    """MPI_Barrier, which releases the ranks as close together as MPI can. For balanced runs."""
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
 
     def wait(self, rest_until: float = 0.0) -> None:
-        del rest_until  # nobody is late in a balanced run
+        del rest_until  # no rank is late in a balanced run
         self._comm.Barrier()
 
 
@@ -69,17 +71,17 @@ BLOCKS = 4
 
 @dataclass(frozen=True)
 class Procedure:
-    """How the calls of a cell are made: in blocks, each with a warm-up, under given delays."""
+    """The calls of a cell: blocks, each with a warm-up, under given delays."""
 
     barrier: Barrier
-    delays: Floats  # (calls, ranks) seconds, warm-up calls included
+    delays: Floats  # (calls, ranks) seconds, with warm-up calls
     inject: Callable[[float], None]
     iterations: int
     warmup: int  # of each block
-    until_stationary: bool = False  # the warm-up may end before that (warmup.py)
+    until_stationary: bool = False  # the warm-up may end earlier (warmup.py)
 
     def blocks(self) -> list[int]:
-        """Counted calls of each block."""
+        """Return the number of counted calls of each block."""
         return block_sizes(self.iterations)
 
 
@@ -89,7 +91,7 @@ def block_sizes(iterations: int) -> list[int]:
 
 
 def calls_of(iterations: int, warmup: int) -> int:
-    """Calls of a cell with its warm-up."""
+    """Return the number of calls of a cell with its warm-up."""
     return iterations + warmup * len(block_sizes(iterations))
 
 
@@ -99,13 +101,13 @@ class Samples:
 
     arrivals: Floats
     latencies: Floats
-    warmups: tuple[int, ...] = ()  # calls of each block's
-    stationary: bool = True  # none of them ended only because it was long enough
+    warmups: tuple[int, ...] = ()  # calls of each block's warm-up
+    stationary: bool = True  # no warm-up reached its limit
 
 
 @dataclass(frozen=True)
 class Block:
-    """One rank's, of one subject."""
+    """One rank's block of one subject."""
 
     times: Floats  # (counted calls, 3) seconds: end of the barrier, arrival, latency
     warmup: int  # calls before them
@@ -113,11 +115,11 @@ class Block:
 
 
 def measure(comm: MPI.Comm, subjects: Sequence[Subject], procedure: Procedure) -> list[Samples]:
-    """Collective. One Samples per subject, meaningful on rank 0.
+    """Return one Samples per subject, meaningful on rank 0; collective.
 
-    Subjects take turns, a block of each under the same delays, so that noise meets all of them.
+    Subjects take turns, a block each under the same delays, so that noise affects all of them.
 
-    Clocks of several machines do not agree, so there an arrival counts from the end of the rank's own barrier.
+    Clocks of several machines differ, so there an arrival counts from the end of the rank's own barrier.
     """
     one_machine = _on_one_machine(comm)
     rows: list[list[Block]] = [[] for _ in subjects]
@@ -132,7 +134,7 @@ def measure(comm: MPI.Comm, subjects: Sequence[Subject], procedure: Procedure) -
 
 
 def _run_block(comm: MPI.Comm, subject: Subject, block: int, delays: Floats, procedure: Procedure) -> Block:
-    """`delays`: those of the warm-up first, of which some may not be needed."""
+    """Run one block. `delays` begin with the warm-up's, some of them possibly unused."""
     clock, barrier = time.perf_counter, procedure.barrier
     times: list[tuple[float, float, float]] = []
     timed = subject.open(block, len(delays))
@@ -147,7 +149,7 @@ def _run_block(comm: MPI.Comm, subject: Subject, block: int, delays: Floats, pro
         arrival = clock()
         answer = timed()
         end = clock()
-        barrier.wait(rest_until=released + longest)  # nobody checks while another is still in its timed call
+        barrier.wait(rest_until=released + longest)  # no rank checks while another is in its timed call
         subject.check(call, answer)
         times.append((released, arrival, end - arrival))
 
@@ -171,7 +173,7 @@ def _run_block(comm: MPI.Comm, subject: Subject, block: int, delays: Floats, pro
 
 
 def _agree_that_stationary(comm: MPI.Comm, latencies: list[float]) -> bool:
-    """Rank 0 decides: sums need not have the same bits on all ranks."""
+    """Let rank 0 decide, since sums need not have the same bits on all ranks."""
     total = comm.reduce(np.array(latencies))
     return bool(comm.bcast(total is not None and is_stationary(total / comm.size)))
 
@@ -187,8 +189,8 @@ def _gather(comm: MPI.Comm, blocks: list[Block], one_machine: bool) -> Samples:
 
 
 def _on_one_machine(comm: MPI.Comm) -> bool:
-    """time.perf_counter is CLOCK_MONOTONIC, which the processes of one machine share (MPI_Wtime need not be)."""
-    from mpi4py import MPI  # starts MPI, which the rest of this module does not need
+    """Whether ranks share a clock: time.perf_counter is CLOCK_MONOTONIC, the same on one machine, unlike MPI_Wtime."""
+    from mpi4py import MPI  # starts MPI; the rest of this module does not need it
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     alone = node.size == comm.size
@@ -206,7 +208,7 @@ def thread_ids() -> set[int]:
 
 
 def cpu_seconds(threads: set[int]) -> float:
-    """Of those threads of `threads` that are alive."""
+    """Return the CPU seconds of the living threads among `threads`."""
     return sum(_cpu_seconds(thread) for thread in threads)
 
 
@@ -224,17 +226,17 @@ def _cpu_seconds(thread: int) -> float:
     return (user + system) / os.sysconf("SC_CLK_TCK")
 
 
-# --- When a worker computed and when it synchronised ------------------------------------------------------------------
+# --- A worker's times of computing and synchronizing ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Window:
-    """The time that is measured, in seconds since the start of all workers.
+    """The measured time, in seconds since the start of all workers.
 
-    Workers make different numbers of iterations, and none waits for others at the end. So all run until a common
-    deadline, each finishes the iteration that spans it, and figures are of the window before it, in which everybody is
-    running. The iterations that span the ends of the window count by the part that lies in it: otherwise a worker
-    with few of them would be measured too slow by up to one of them.
+    Workers make different numbers of iterations, and none waits for others at the end. All run until a common deadline
+    and finish the iteration that spans it. The figures cover the window before the deadline, in which all are running.
+    An iteration that spans an end of the window counts by its part in the window. Otherwise a worker with few
+    iterations would be measured too slow by up to one iteration.
     """
 
     begin: float
@@ -249,34 +251,34 @@ class Window:
 class Timeline:
     """One worker's iterations; seconds since the start of all workers.
 
-    An iteration lasts from the end of the one before to the end of its synchronisation.
+    An iteration lasts from the end of the previous one to the end of its synchronization.
     """
 
-    begins: Floats  # of its synchronisations
+    begins: Floats  # of its synchronizations
     ends: Floats
 
     def iterations_at(self, instant: float) -> float:
-        """How many were done, the unfinished one by the part of its time that is over."""
+        """Return the number of iterations done at an instant; the current one counts by its elapsed part."""
         return float(np.interp(instant, np.concatenate([[0.0], self.ends]), np.arange(len(self.ends) + 1.0)))
 
     def iterations_per_s(self, window: Window) -> float:
         return (self.iterations_at(window.end) - self.iterations_at(window.begin)) / window.seconds
 
     def sync_fraction(self, window: Window) -> float:
-        """The share of the window in which it synchronises: waits for its group and averages."""
+        """Return the share of the window in which it synchronizes (waits for its group and averages)."""
         begins = np.clip(self.begins, window.begin, window.end)
         ends = np.clip(self.ends, window.begin, window.end)
         return float((ends - begins).sum() / window.seconds)
 
     def within(self, window: Window) -> NDArray[np.bool_]:
-        """The iterations that ended in the window; if none did, all."""
+        """Return the iterations that ended in the window; all if none did."""
         ended = (self.ends > window.begin) & (self.ends <= window.end)
         return ended if ended.any() else np.ones(len(self.ends), np.bool_)
 
     def latencies(self, window: Window) -> Floats:
-        """Seconds of the synchronisations of these iterations."""
+        """Return the seconds of these iterations' synchronizations."""
         return (self.ends - self.begins)[self.within(window)]
 
     def computations(self, window: Window) -> Floats:
-        """Seconds of their computing."""
+        """Return the seconds of these iterations' computing."""
         return (self.begins - np.concatenate([[0.0], self.ends[:-1]]))[self.within(window)]

@@ -1,4 +1,4 @@
-"""Steps of training with PyTorch as subjects: alone, with an EagerOptimizer, and with DistributedDataParallel."""
+"""Training steps with PyTorch as subjects: on one rank, with an EagerOptimizer, and with DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 SYMBOLS, CONTEXT = 96, 64  # of the transformer
-BATCHES = 4  # of each rank, used in turn
+BATCHES = 4  # of each rank, used in rotation
 EVERYTHING = 1 << 62  # bytes of a bucket that is never full
 MIB = 1 << 20
-RATE = 0.01  # of learning
-TOLERANCE = 1e-2  # of the way that weights have come: a step in a hundred
+RATE = 0.01  # learning rate
+TOLERANCE = 1e-2  # of the distance that weights have moved: one step in a hundred
 
 Draw: TypeAlias = "Callable[[int, torch.Generator], tuple[torch.Tensor, torch.Tensor]]"
-"""Inputs and labels of a batch of so many."""
+"""A function that returns inputs and labels of a batch of a given size."""
 
 
 def mlp(width: int) -> nn.Sequential:
-    """Of three hidden layers, for 28 by 28 pixels."""
+    """Return a perceptron of three hidden layers, for 28 by 28 pixels."""
     layers = [nn.Linear(784, width), nn.ReLU()]
     for _ in range(2):
         layers += [nn.Linear(width, width), nn.ReLU()]
@@ -46,7 +46,7 @@ def mlp(width: int) -> nn.Sequential:
 
 
 def cnn(width: int) -> nn.Sequential:
-    """Of three convolutions, each halving 32 by 32 pixels, and a hidden layer."""
+    """Return a network of three convolutions, each halving 32 by 32 pixels, and a hidden layer."""
     channels = [3, width, 2 * width, 4 * width]
     layers: list[nn.Module] = []
     for inner, outer in itertools.pairwise(channels):
@@ -55,7 +55,7 @@ def cnn(width: int) -> nn.Sequential:
 
 
 def transformer(width: int) -> nn.Module:
-    """Of two blocks, with one table of embeddings for what comes in and what is predicted."""
+    """Return a transformer of two blocks, with one embedding table for inputs and predictions."""
     return LanguageModel(SYMBOLS, CONTEXT, width, depth=2, heads=4)
 
 
@@ -68,13 +68,13 @@ def images(*shape: int) -> Draw:
 
 
 def text(count: int, draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw random symbols, and those that follow each of them."""
+    """Draw random symbols, and the symbol that follows each of them."""
     symbols = torch.randint(SYMBOLS, (count, CONTEXT + 1), generator=draw)
     return symbols[:, :-1], symbols[:, 1:]
 
 
 class Network(NamedTuple):
-    """A model, and what it is trained on."""
+    """A model, and its training data."""
 
     make: Callable[[int], nn.Module]
     width: int
@@ -98,7 +98,7 @@ def weights_of(network: nn.Module) -> Weights:
 
 @dataclass(frozen=True)
 class Workload:
-    """What each rank computes in a step."""
+    """The work of each rank in a step."""
 
     model: str
     width: int
@@ -123,7 +123,7 @@ class Workload:
         return [NETWORKS[self.model].draw(self.batch, draw) for _ in range(BATCHES)]
 
     def trained(self, ranks: int, steps: int) -> Weights:
-        """Weights after steps of synchronous SGD, with the batches of all ranks, one after the other on this one."""
+        """Return the weights after synchronous SGD with the batches of all ranks, computed on this rank."""
         network = self.network()
         sgd = torch.optim.SGD(network.parameters(), lr=RATE)
         batches = [self.batches(rank) for rank in range(ranks)]
@@ -137,7 +137,7 @@ class Workload:
 
 
 class Training:
-    """One rank's steps; with nobody else."""
+    """One rank's steps, without other ranks."""
 
     name = "alone"
 
@@ -147,7 +147,7 @@ class Training:
         self._comm = comm
         self._workload = workload
         self._ranks_per_node = ranks_per_node
-        self._expected = expected  # after so many steps; None: nothing is verified
+        self._expected = expected  # weights after a number of steps; None to skip the check
         self._batches = workload.batches(comm.rank)
         self._batch = self._batches[0]
         self._block = self._calls = 0
@@ -173,7 +173,7 @@ class Training:
         self._batch = self._batches[call % BATCHES]
 
     def check(self, call: int, answer: Any) -> None:
-        """Weights are looked at when the block ends."""
+        """Do nothing, since weights are checked when the block ends."""
 
     def close(self) -> None:
         self._open.close()
@@ -181,11 +181,11 @@ class Training:
             self._verify(self._expected[self._calls])
 
     def _verify(self, expected: Weights) -> None:
-        """Without the others there is nothing to agree with."""
+        """Do nothing, since there are no other ranks to agree with."""
 
 
 class Together(Training):
-    """Synchronous: all ranks have the same weights after each step."""
+    """Synchronous training, in which all ranks have the same weights after each step."""
 
     def _verify(self, expected: Weights) -> None:
         weights, first = weights_of(self._bare), weights_of(self._workload.network())

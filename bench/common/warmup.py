@@ -1,12 +1,12 @@
-"""When a warm-up is over: the calls have stopped getting faster.
+"""Detect the end of a warm-up, when calls stop getting faster.
 
-The first calls of a collective touch memory and open connections that later ones find ready: at 32 ranks without shared
-memory and 4 MiB, the first eight take five times as long as those after them. How many calls that concerns depends on
-the machine, the number of ranks and the size, so it is looked for.
+The first calls of a collective touch memory and open connections for the later ones. At 32 ranks without shared memory
+and 4 MiB, the first eight calls take five times as long as the following ones. The number of slow calls depends on the
+machine, the number of ranks and the size, so it is detected.
 
-Calls are taken in windows of WINDOW. The warm-up is over as soon as the median call of a window takes at least
-STATIONARY of that of the window before: 16 calls where nothing gets faster. It ends after MOST calls in any case; what
-is measured then is not called stationary.
+Calls are grouped in windows of WINDOW. The warm-up is over when the median call of a window takes at least STATIONARY
+times the median of the previous window, after 16 calls at the earliest. It ends after MOST calls in any case; the
+measurement is then not marked as stationary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WINDOW = 8
 MOST = 64
-STATIONARY = 0.75  # windows of a random initiator differ by so much, and there is no harm in a few more calls
+STATIONARY = 0.75  # windows with a random initiator differ by this factor; a few more calls do no harm
 
 
 def is_stationary(latencies: Sequence[float]) -> bool:

@@ -1,4 +1,4 @@
-"""How ranks are slowed down: delays before each call, or slower computing of some workers."""
+"""Slow ranks down by delays before each call, or by slower computing of some workers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PATTERNS = ("none", "linear", "one-late", "rotating", "lognormal", "trace")
 def delay_matrix(
     pattern: str, *, ranks: int, calls: int, skew_us: float, seed: int = 0, trace: Path | None = None
 ) -> Floats:
-    """Seconds by which each rank is delayed before each call, (calls, ranks); the same on every rank.
+    """Return each rank's delay before each call in seconds, of shape (calls, ranks); the same on every rank.
 
-    The patterns are the workloads of the same names in `pycollectives.simulation.workload`, with no work below the
-    skew; lognormal delays have mean `skew_us` and shape 1.
+    The patterns are the workloads of the same names in `pycollectives.simulation.workload`, without work besides the
+    skew. Lognormal delays have mean `skew_us` and shape 1.
     """
     unit = skew_us / 1e6
     if pattern == "trace":
@@ -40,13 +40,13 @@ def delay_matrix(
 
 
 def sleep(seconds: float) -> None:
-    """Gives the core away: for oversubscribed runs."""
+    """Sleep, which releases the core; for oversubscribed runs."""
     if seconds > 0:
         time.sleep(seconds)
 
 
 def spin(seconds: float) -> None:
-    """Keeps the core busy, as computing would: for machines with a core per rank."""
+    """Keep the core busy like computing; for machines with a core per rank."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
@@ -56,7 +56,7 @@ INJECTORS: dict[str, Callable[[float], None]] = {"sleep": sleep, "spin": spin}
 
 
 def parse_slowdown(text: str) -> dict[int, float]:
-    """RANK:FACTOR, several separated by commas; nobody if `text` is empty."""
+    """Parse RANK:FACTOR, several separated by commas; no rank if `text` is empty."""
     slowdown: dict[int, float] = {}
     for part in text.split(",") if text else ():
         rank, _, factor = part.strip().partition(":")
@@ -73,10 +73,10 @@ def parse_slowdown(text: str) -> dict[int, float]:
 
 
 def show_slowdown(slowdown: Mapping[int, float]) -> str:
-    """As it is parsed; 'none' if nobody is slow."""
+    """Return the text that `parse_slowdown` reads; 'none' if no rank is slow."""
     return ",".join(f"{rank}:{factor:g}" for rank, factor in sorted(slowdown.items())) or "none"
 
 
 def seconds_of(slowdown: Mapping[int, float], *, ranks: int, compute: float) -> list[float]:
-    """What each rank sleeps in an iteration, of `compute` seconds without the slowdown."""
+    """Return each rank's sleep in an iteration, which is `compute` seconds without slowdown."""
     return [compute * (1.0 + slowdown.get(rank, 0.0)) for rank in range(ranks)]
