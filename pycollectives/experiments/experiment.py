@@ -1,4 +1,4 @@
-"""An experiment: training jobs that differ in method and load, each compared with a baseline under the same load."""
+"""An experiment: training jobs with different methods and loads, each compared with a baseline under the same load."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ FOLDER = Path(__file__).parent / "catalogue"
 
 @dataclass(frozen=True)
 class Job:
-    """One training of an experiment, with each of its seeds.
+    """One training job of an experiment, run with each seed.
 
     Attributes
     ----------
     name
-        In tables and figures.
+        Name in tables and figures.
     baseline
-        The job that its speed is compared with; None: it is one of those.
+        Name of the job that its speed is compared with; None if it is a baseline itself.
     paper
-        Times faster than that in the paper; None: not measured there.
+        Speedup over the baseline in the paper; None if the paper did not measure it.
     settings
-        What is trained.
+        Settings of the training.
     """
 
     name: str
@@ -38,34 +38,34 @@ class Job:
     settings: Settings
 
     def with_seed(self, seed: int) -> Settings:
-        """Return its settings with another seed."""
+        """Return the settings with another seed."""
         return Settings.of({**vars(self.settings), "seed": seed})
 
     def gave(self, result: Mapping[str, Any]) -> bool:
-        """Whether a result, as JSON keeps it, is of this job as it is now."""
-        settings = Settings().as_json() | result["settings"]  # which may be older than a setting
+        """Whether a result, as stored in JSON, belongs to this job with its current settings."""
+        settings = Settings().as_json() | result["settings"]  # an old result may lack new settings
         now = (self.name, self.baseline, self.paper, self.with_seed(result["seed"]).as_json())
         return now == (result["job"], result["baseline"], result["paper_speedup"], settings)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure of a paper.
+    """The reproduction of a paper's figure.
 
     Attributes
     ----------
     name, title
-        In commands, and in documents.
+        Name in commands, and title in documents.
     figure
         The paper and its figure.
     scale
-        What differs from the paper.
+        Differences from the paper.
     ranks, ranks_per_node
-        Of the communicator.
+        Size of the communicator and of its nodes.
     target_loss
-        Validation loss to which the time is measured; None: speed alone.
+        Validation loss at which the time is taken; None to compare only steps per second.
     seeds, jobs
-        Each job is run with each seed.
+        Seeds and jobs. Each job runs with each seed.
     """
 
     name: str
@@ -80,12 +80,12 @@ class Experiment:
 
     @classmethod
     def read(cls, path: Path) -> Experiment:
-        """Return what a file says.
+        """Read an experiment from a TOML file.
 
         Raises
         ------
         ValueError
-            A key is missing or unknown, or a job is compared with one that does not come before it.
+            A key is missing or unknown, or the baseline of a job is not an earlier job.
         """
         table = read_toml(path)
         try:
@@ -107,7 +107,7 @@ class Experiment:
         return experiment
 
     def check(self) -> None:
-        """Raise ValueError for what no run can do."""
+        """Raise ValueError for values with which no run is possible."""
         for name, value in (("ranks", self.ranks), ("ranks_per_node", self.ranks_per_node or 1)):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: expected a whole number >= 1, got {value!r}")
@@ -123,12 +123,12 @@ def _job(shared: dict[str, Any], entry: dict[str, Any]) -> Job:
 
 
 def catalogue() -> list[Experiment]:
-    """Return all that come with the package, by name."""
+    """Return all experiments of the package, sorted by name."""
     return [Experiment.read(path) for path in sorted(FOLDER.glob("*.toml"))]
 
 
 def find(name: str) -> Experiment:
-    """Return the experiment of that name, or of that file."""
+    """Return an experiment by its name or its .toml file."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
         known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))

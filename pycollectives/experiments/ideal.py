@@ -1,4 +1,4 @@
-"""How fast a job would be if communication and synchronisation cost nothing: the limit of its method under its load."""
+"""Compute the speed of a job at zero communication cost: the limit of its method under its load."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SIMULATORS = {
 
 
 def ideal_steps_per_s(settings: Settings, plan: Plan) -> float | None:
-    """Return the steps per second of a rank until the last one has taken its own; None: of this method it is not known.
+    """Return the steps per second of a rank until the last rank has finished; None if unknown for this method.
 
-    Wherever replicas are made equal, ranks wait for each other, whatever the method.
+    Wherever replicas are made equal, ranks wait for each other under every method.
     """
     method = settings.method
     model = cast("type[Synchronizer]", METHODS.find(method))

@@ -1,4 +1,4 @@
-"""What is shown of an experiment's results: a table, and a figure."""
+"""Show an experiment's results as a table and as a figure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SPEEDUPS = {"speedup": "ours", "ideal_speedup": "zero cost", "paper_speedup": "p
 
 
 def table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the titles of columns, and a row per job: means over seeds. What is not known of any job is left out.
+    """Return the titles of columns, and a row per job with means over seeds. Columns without any value are omitted.
 
-    Baselines are named if there are several.
+    If there are several baselines, a column names them.
     """
     baselines = {result["job"]: result.get("baseline") or UNKNOWN for result in results["results"]}
     names = list(baselines)
@@ -33,7 +33,7 @@ def table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def _figures(runs: list[dict[str, Any]]) -> dict[str, str]:
-    """Return a row, by the title of the column; `runs` are of one job, with different seeds."""
+    """Return a row by the titles of columns; `runs` belong to one job, with different seeds."""
     last = [run["curve"][-1] for run in runs]
 
     def of(key: str, form: str) -> str:
@@ -74,7 +74,7 @@ def _accuracy(values: list[float | None]) -> str:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Draw the speed-ups next to the ideal and the paper's, and the learning curve of rank 0's replica."""
+    """Draw the speedups next to the ideal and the paper's, and the learning curve of rank 0's replica."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""Runs an experiment, all its jobs one after the other in one program, so that they share a machine and its moods."""
+"""Run an experiment: all jobs in sequence in one program, so that they share the state of the machine."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ __all__ = ["compare", "require", "run"]
 
 
 CHOSEN = {"method": METHODS, "model": MODELS, "data": DATASETS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
-"""By the name of the setting."""
+"""The registries by the names of settings."""
 
 
 def require(experiment: Experiment, ranks: int) -> None:
-    """Find out now what would stop a later job.
+    """Check before the first job that no later job will fail.
 
     Raises
     ------
     ValueError
-        It is for another number of ranks, or a job names what is not there.
+        The experiment needs another number of ranks, or a job contains an unknown name.
     ImportError
-        A job needs what is not installed.
+        A job needs a package that is not installed.
     """
     if ranks != experiment.ranks:
         raise ValueError(f"experiment {experiment.name}: expected {experiment.ranks} ranks, got {ranks}")
@@ -52,13 +52,13 @@ def require(experiment: Experiment, ranks: int) -> None:
 
 
 def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """Yield the results so far after each job, as they are kept in JSON; collective.
+    """Yield the results so far after each job, in the form of the JSON file; collective.
 
-    Keys of a result: job, seed, baseline, settings, paper_speedup, `training.Summary`'s, and
+    Keys of a result: job, seed, baseline, settings, paper_speedup, the keys of `training.Summary`, and
 
     - `time_to_target_s` and `epochs_to_target` of rank 0's replica, if the experiment has a target;
-    - `ideal_steps_per_s` if nothing but the load took time, None: not known;
-    - what `compare` adds.
+    - `ideal_steps_per_s`, the speed if only the load takes time; None if unknown;
+    - the keys that `compare` adds.
     """
     about = {key: getattr(experiment, key) for key in ("name", "title", "figure", "scale", "ranks", "target_loss")}
     results: list[dict[str, Any]] = []
@@ -92,7 +92,7 @@ def _run_job(experiment: Experiment, job: Job, seed: int, world: MPI.Comm) -> di
 
 
 def _until(loss: float, summary: training.Summary, what: str) -> float | None:
-    """Return the epochs or seconds until the validation loss is as low, by lines between points; None: never."""
+    """Return the epochs or seconds until the validation loss reaches `loss`, by linear interpolation; None if never."""
     before = None
     for point in summary.curve:
         if point.loss <= loss:
@@ -107,10 +107,10 @@ def _until(loss: float, summary: training.Summary, what: str) -> float | None:
 
 
 def compare(results: list[dict[str, Any]]) -> None:
-    """Give each result its speed relative to that of `baseline` with the same seed, or its own, in place.
+    """Add to each result its speed relative to the baseline with the same seed, in place.
 
-    `speedup` is in the time to the target if there is one, of whose ideal nothing is known; else `speedup` and
-    `ideal_speedup` are in steps per second.
+    With a target, `speedup` compares the time to the target, and the ideal is unknown. Otherwise `speedup` and
+    `ideal_speedup` compare steps per second.
     """
     of = {(result["job"], result["seed"]): result for result in results}
     for result in results:

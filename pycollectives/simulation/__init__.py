@@ -1,1 +1,1 @@
-"""Collectives and groups in virtual time, and the mathematics of averaging."""
+"""Simulations of collectives and groups in virtual time, and the mathematics of averaging."""

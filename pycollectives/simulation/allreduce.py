@@ -1,7 +1,7 @@
-"""What the simulator says of a policy under a load, in the figures that matter to a program.
+"""Simulate a policy under a load, and report the figures that matter to a program.
 
-A rank that has made its calls leaves the others in fewer, and at the end alone: so the figures are of the time in which
-all ranks are calling, which ends when the first has made all of its calls.
+A rank that has made its calls leaves, and fewer ranks continue. The figures therefore cover only the time in which all
+ranks are calling. It ends when the first rank has made all its calls.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from ..support.costs import IDEAL, Costs
 __all__ = ["Costs", "Summary", "elements_of", "seconds_for_all", "simulate"]
 
 MOST_ELEMENTS = 1 << 24
-"""Of all ranks, in the memory of this machine."""
+"""Limit of the elements of all ranks together, which fit into the memory of this machine."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A simulated program while all its ranks are calling. Latencies in microseconds, over all calls and ranks.
+    """Figures of a simulated program while all its ranks are calling. Latencies are in microseconds, over all calls.
 
     Attributes
     ----------
     calls
-        That the fastest rank makes.
+        Calls of the fastest rank.
     rounds
-        That calls were given.
+        Rounds that calls received.
     contributors_mean, active_mean
-        Ranks with data, and with fresh data, in a round that a call was given; a round counts once.
+        Mean number of ranks with data, and with fresh data, in the received rounds; a round counts once.
     staleness_mean, staleness_max
-        Rounds that data waited, from its handing over to the round that took it.
+        Rounds that completed between the contribution of data and the round that took it.
     missed_mean, missed_max
-        Rounds that completed since the rank last looked, the one that it was given apart: what a late call has not seen
-        while its rank worked.
+        Rounds that completed unseen since the rank's previous call, without the round that the call received.
     late_fraction
-        Calls that came after a round that their rank had not been given yet.
+        Share of calls that came after a round that their rank had not received yet, 0 to 1.
     throughput
-        Seconds of a call with its work in the synchronous program, the mean over ranks, over those under the policy.
+        Speedup over the synchronous program: its seconds per call, with the work, over the policy's. Both are means
+        over ranks.
     """
 
     ranks: int
@@ -70,22 +70,22 @@ def simulate(
     costs: Costs = IDEAL,
     **options: Any,
 ) -> Summary:
-    """Run every rank's calls in virtual time with the engine's own protocol; once more synchronously.
+    """Simulate every rank's calls with the engine's own protocol, under the policy and synchronously.
 
     Parameters
     ----------
     work
-        Shape (ranks, calls), seconds of work before each call: see `pycollectives.simulation.workload`.
+        Seconds of work before each call, of shape (ranks, calls). See `pycollectives.simulation.workload`.
     policy
-        Who may start a round.
+        The policy that starts rounds.
     nbytes
-        Bytes of one rank's data.
+        Size of one rank's data in bytes.
     algorithm, activation
-        Names that the engine has.
+        Names of the allreduce algorithm and of the activation.
     costs
-        Of the machine.
+        Communication costs of the machine.
     options
-        More of the simulator's arguments, such as `late`, `max_staleness` or `delivery_seed`.
+        Further arguments of the simulator, such as `late`, `max_staleness` or `delivery_seed`.
     """
     ranks, calls = work.shape
 
@@ -118,21 +118,21 @@ def simulate(
 
 
 def _seconds_per_call(simulated: dict[str, Any], ranks: int) -> float:
-    """Return the mean over ranks of the time that each needed for a call and the work before it."""
+    """Return the seconds of a call with the work before it, averaged over ranks."""
     calls = np.bincount(simulated["rank"], minlength=ranks)
     last = np.zeros(ranks)
     np.maximum.at(last, simulated["rank"], simulated["done"])
-    last[calls == 0] = simulated["done"].max()  # not done with its first: at least this long
+    last[calls == 0] = simulated["done"].max()  # its first call is not complete: at least this long
     return float((last / np.maximum(calls, 1)).mean())
 
 
 def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
-    """Return with how many elements the plan of `nbytes` bytes is simulated: it has the same messages then.
+    """Return the number of elements with which a plan of `nbytes` bytes is simulated; its messages are the same.
 
     Raises
     ------
     ValueError
-        There is no such algorithm, or it cuts the data into too many parts to simulate them on so many ranks.
+        There is no such algorithm, or it splits the data into too many parts to simulate it on `ranks` ranks.
     """
     from ..support.native import core
 
@@ -146,12 +146,12 @@ def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
 
 
 def seconds_for_all(work: npt.NDArray[np.float64], policy: Policy, **options: Any) -> float:
-    """Return the seconds until every rank has made its calls and flushed, where communication costs nothing.
+    """Return the seconds until every rank has made its calls and flushed, at zero communication cost.
 
     Parameters
     ----------
     work, policy, options
-        As those of `simulate`.
+        As in `simulate`.
     """
     columns = _columns(work, policy, "flush", nbytes=4, algorithm="recursive_doubling", costs=IDEAL, **options)
     return float(columns["done"].max())
@@ -167,7 +167,7 @@ def _columns(
     costs: Costs,
     **options: Any,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return what the simulator says of each call: `rank`, `call`, `called`, `done` (both in seconds), and more."""
+    """Return the simulator's columns, one entry per call: `rank`, `call`, `called` and `done` in seconds, and more."""
     from ..support.native import core
 
     ranks, calls = work.shape

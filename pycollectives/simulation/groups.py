@@ -1,8 +1,8 @@
-"""Workers that average in groups, in virtual time: the real group generators, modelled workers.
+"""Simulate workers that average in groups, with the real group generators and model workers.
 
-A worker computes, asks the generator, and performs the groups that it is granted until its request is answered. A group
-is performed when all of its members have come to it. Messages between workers and generator take time, and those of one
-worker stay in order; so do those to one worker.
+A worker computes, sends a request to the generator, and performs the granted groups until its request is answered. A
+group is performed when all its members have reached it. Messages between workers and generator take time. Messages from
+one worker, and messages to one worker, stay in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Event", "GroupModel", "GroupSummary", "simulate_groups"]
 
 
 class Machine(Protocol):
-    """What answers requests: `_core.GroupGenerator`, or what stands in for it."""
+    """The object that answers requests: `_core.GroupGenerator`, or a substitute."""
 
     def request(self, worker: int, now: float | None = None) -> Sequence[Any]: ...
     def acknowledge(self, worker: int, sequence: int, now: float | None = None) -> Sequence[Any]: ...
@@ -32,7 +32,7 @@ class Machine(Protocol):
 
 
 class Event(NamedTuple):
-    """What a worker sees: "ask", "begin" or "end" of a group, "answered", "leave"."""
+    """An event at a worker: "ask", "begin" or "end" of a group, "answered", "leave"."""
 
     time: float
     what: str
@@ -43,29 +43,29 @@ class Event(NamedTuple):
 
 @dataclass
 class _Worker:
-    steps: int = 0  # synchronisations done
-    asked: float | None = None  # since when it waits
+    steps: int = 0  # completed synchronizations
+    asked: float | None = None  # the time since which it waits
     waited: float = 0.0
     gone: bool = False
     granted: deque[Any] = field(default_factory=deque)
-    here: bool = False  # it has come to the first of `granted`
+    here: bool = False  # it has reached the first of `granted`
 
 
 class GroupModel:
-    """Workers and a machine in virtual time.
+    """Simulates workers and a machine in virtual time.
 
     Parameters
     ----------
     machine
-        Answers the requests.
+        The object that answers requests.
     size
         Number of workers.
     compute
-        Seconds that a worker computes before a synchronisation, from (worker, step); None: it leaves instead.
+        Function of (worker, step) that returns the seconds of computing before a synchronization, or None to leave.
     preduce
-        Seconds of a P-Reduce, from its members.
+        Function of the members that returns the seconds of a P-Reduce.
     delay
-        Seconds of a message.
+        Duration of a message in seconds.
     record
         Whether to keep every event.
     """
@@ -82,7 +82,7 @@ class GroupModel:
     ) -> None:
         self.machine = machine
         self.workers = [_Worker() for _ in range(size)]
-        self.groups: list[tuple[int, ...]] = []  # performed, in the order of their ends
+        self.groups: list[tuple[int, ...]] = []  # performed groups, in the order of their ends
         self.conflicts = 0
         self.events: list[Event] = []
         self.now = 0.0
@@ -94,10 +94,10 @@ class GroupModel:
         self._entries = 0
         self._last_to = [0.0] * size
         self._last_from = [0.0] * size
-        self._present: dict[int, int] = {}  # members that have come to a group, by its sequence number
+        self._present: dict[int, int] = {}  # number of members that have reached a group, by its sequence number
 
     def run(self, until: float = float("inf")) -> None:
-        """Run until nothing is left to happen, or the time is over."""
+        """Run until no event is left, or until virtual time `until`."""
         for worker in range(len(self.workers)):
             self._work(worker)
         while self._agenda and self._agenda[0][0] <= until:
@@ -107,7 +107,7 @@ class GroupModel:
     # --- The agenda --------------------------------------------------------------------------------------------------
 
     def _at(self, time: float, action: Callable[..., None], *arguments: Any) -> None:
-        self._entries += 1  # what is due at the same time happens in the order in which it was entered
+        self._entries += 1  # events of the same time happen in the order of entry
         heapq.heappush(self._agenda, (time, self._entries, action, arguments))
 
     def _note(self, what: str, worker: int, group: int = -1, members: tuple[int, ...] = ()) -> None:
@@ -137,7 +137,7 @@ class GroupModel:
         self._come(worker)
 
     def _come(self, worker: int) -> None:
-        """The worker comes to the first group that it was granted, if it is in a synchronisation or gone."""
+        """Let a worker reach its first granted group, if it is in a synchronization or has left."""
         w = self.workers[worker]
         if w.here or not w.granted or (w.asked is None and not w.gone):
             return
@@ -188,7 +188,7 @@ class GroupModel:
 
 
 class _Scripted(NamedTuple):
-    """A grant of a machine that knows the groups beforehand."""
+    """A grant of a machine whose groups are known in advance."""
 
     sequence: int
     members: tuple[int, ...]
@@ -199,7 +199,7 @@ class _Scripted(NamedTuple):
 
 
 class _StaticMachine:
-    """Grants each worker the group of its step; no messages would be needed for that."""
+    """Grants each worker the group of its step, which would need no messages."""
 
     def __init__(self, group_of: Callable[[int, int], tuple[int, ...]], size: int) -> None:
         self._group_of = group_of
@@ -229,22 +229,22 @@ class _StaticMachine:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """A simulated program.
+    """Figures of a simulated program.
 
     Attributes
     ----------
     iterations_per_s
-        The mean over workers.
+        Iterations per second of a worker, the mean over workers.
     iterations_of
-        Synchronisations done, by worker.
+        Number of completed synchronizations, by worker.
     sync_fraction
-        Of all time, the share in which workers wait in a synchronisation or perform one.
+        Share of the workers' time, 0 to 1, in which they wait in a synchronization or perform one.
     waited
-        Seconds, by worker.
+        Seconds of waiting, by worker.
     conflicts
-        Earlier groups that groups had to wait for, per group.
+        Mean number of earlier groups that a group had to wait for.
     groups
-        Those performed, in order.
+        The performed groups, in order.
     """
 
     iterations_per_s: float
@@ -268,20 +268,20 @@ def simulate_groups(
     delay: float = 0.0,
     seed: int = 0,
 ) -> GroupSummary:
-    """Simulate a program of `size` workers.
+    """Simulate a program of `size` workers that average in groups.
 
     Parameters
     ----------
     generator
-        None: an allreduce of all workers.
+        A group generator; None for an allreduce of all workers.
     seconds
-        Virtual time.
+        Virtual time to simulate.
     work
-        Seconds of an iteration's computation; each takes up to `jitter` of that longer, uniformly.
+        Seconds of computing in an iteration. Each takes longer by a uniformly random share, up to `jitter`.
     slowdown
-        By worker: how many iteration times are added to each of its iterations (Ripples 7.4).
+        By worker, the number of iteration times that are added to each of its iterations (Ripples 7.4).
     preduce, delay
-        Seconds of a P-Reduce, and of a message.
+        Duration of a P-Reduce and of a message, in seconds.
 
     >>> slow = simulate_groups(None, 4, seconds=12.0, work=0.1, jitter=0.0, slowdown={0: 5.0})
     >>> round(slow.iterations_per_s, 2), slow.iterations_of

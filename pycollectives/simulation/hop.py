@@ -1,4 +1,4 @@
-"""Hop in virtual time, where communication costs nothing: what its modes make of given times of computing."""
+"""Simulate Hop's modes in virtual time for given computing times, at zero communication cost."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["HopSummary", "largest_gap", "seconds_for_all", "simulate_hop"]
 
 
 class HopSummary(NamedTuple):
-    """What came of a simulation.
+    """Figures of a simulation.
 
     Attributes
     ----------
     iterations_per_s
-        Iterations over the time at which a rank has done them, skipped ones included; the mean over ranks of that time.
+        Number of iterations, with skipped ones, over the time in which a rank completes them, averaged over ranks.
     max_gap
-        The most that a rank was ahead of another one, in iterations.
+        The largest lead of a rank over another one, in iterations.
     skipped
-        Iterations that were left out, of all ranks.
+        Number of skipped iterations of all ranks.
     """
 
     iterations_per_s: float
@@ -54,14 +54,14 @@ def simulate_hop(
     Parameters
     ----------
     topology, mode, max_ig, skip, computation
-        As of `Communicator.hop`.
+        As in `Communicator.hop`.
     work
-        Seconds that computing takes, float64 of shape (size, iterations).
+        Computing time in seconds, float64 of shape (size, iterations).
 
     Raises
     ------
     RuntimeError
-        Ranks wait for each other for ever.
+        Ranks deadlock.
     """
     history = _history(topology, mode, work, max_ig, skip, computation)
     entered = [(time, rank, iteration) for what, rank, iteration, time, *_ in history["entries"] if what == "entered"]
@@ -79,14 +79,14 @@ def seconds_for_all(
     skip: Skip | None,
     computation: Computation = "parallel",
 ) -> float:
-    """Return the seconds until every rank has made its iterations, where communication costs nothing.
+    """Return the seconds until every rank has made its iterations, at zero communication cost.
 
     Parameters
     ----------
     topology
         The name of a graph.
     work, mode, max_ig, skip, computation
-        As those of `simulate_hop`.
+        As in `simulate_hop`.
     """
     size = len(work)
     graph = by_name(topology, size)
@@ -135,7 +135,7 @@ def _history(
 
 
 def _ends(history: dict[str, Any], size: int) -> list[float]:
-    """When each rank has made its last iteration."""
+    """Return the time at which each rank completes its last iteration."""
     ends = [0.0] * size
     for what, rank, _, time, *_ in history["entries"]:
         if what == "stepped":
@@ -144,7 +144,7 @@ def _ends(history: dict[str, Any], size: int) -> list[float]:
 
 
 def largest_gap(entered: list[tuple[float, int, int]], size: int) -> int:
-    """Return the most that a rank was ahead of another one, of when ranks began iterations: (time, rank, iteration)."""
+    """Return the largest lead of a rank over another one, from the begins of iterations: (time, rank, iteration)."""
     at = [0] * size
     gap = 0
     for _, rank, iteration in sorted(entered, key=itemgetter(0)):  # at the same time, in the order given

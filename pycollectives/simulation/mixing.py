@@ -1,11 +1,12 @@
-"""How averaging in groups mixes the workers' weights: matrices and their spectral gap (Ripples, section 3.3).
+"""Compute how averaging in groups mixes the workers' weights: matrices and spectral gap (Ripples, section 3.3).
 
-Weights are the columns of X; averaging in the group G makes it X F, where F has 1 / |G| between members of G and is the
-identity elsewhere. F is symmetric, doubly stochastic and a projection, so that E[W^T W] of the analysis is E[F]. The
-weights of all workers meet if the spectral gap of E[F] is positive: if its graph is connected.
+The workers' weights are the columns of X. Averaging in the group G changes X to X F, where F has 1 / |G| between
+members of G and is the identity elsewhere. F is symmetric, doubly stochastic and a projection, so that E[W^T W] of the
+analysis is E[F]. The weights of all workers converge to each other if the spectral gap of E[F] is positive, which means
+that its graph is connected.
 
-Matrices are per P-Reduce, as in the paper: the mean over groups, not over steps. A synchronisation with nobody is a
-group of one, whose matrix is the identity, and counts.
+As in the paper, matrices are averaged over P-Reduces, not over steps. A synchronization without other workers is a
+group of one. Its matrix is the identity, and it counts.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def group_matrix(group: Sequence[int], size: int) -> Matrix:
 
 
 def is_doubly_stochastic(matrix: Matrix, tolerance: float = 1e-9) -> bool:
-    """Whether no entry is negative, and every row and column sums to 1.
+    """Return whether no entry is negative, and every row and column sums to 1.
 
     >>> is_doubly_stochastic(group_matrix([0, 2], 3))
     True
@@ -64,7 +65,7 @@ def is_doubly_stochastic(matrix: Matrix, tolerance: float = 1e-9) -> bool:
 
 
 def is_connected(matrix: Matrix) -> bool:
-    """Whether every worker's weights reach every other: the graph of the entries that are not 0 is connected."""
+    """Return whether every worker's weights reach every other worker: the graph of nonzero entries is connected."""
     reached = np.zeros(len(matrix), dtype=bool)
     front = [0]
     while front:
@@ -75,7 +76,7 @@ def is_connected(matrix: Matrix) -> bool:
 
 
 def mean_matrix(groups: Iterable[Sequence[int]], size: int) -> Matrix:
-    """Return the mean of the matrices of some groups: what a history says of E[W^T W].
+    """Return the mean of the matrices of some groups, an estimate of E[W^T W] from a history.
 
     >>> float(spectral_gap(mean_matrix([(0, 1), (1, 2)], 3)))
     0.25
@@ -95,7 +96,7 @@ def mean_matrix(groups: Iterable[Sequence[int]], size: int) -> Matrix:
 def random_groups_matrix(group_size: int, size: int) -> Matrix:
     """Return the mean over all groups of `group_size` of `size` workers; its gap is (group_size - 1) / (size - 1).
 
-    A pair of workers is in a share g (g - 1) / (P (P - 1)) of the groups, and averages with weight 1 / g.
+    A pair of workers is in a share g (g - 1) / (P (P - 1)) of the groups, and averages there with weight 1 / g.
 
     >>> round(spectral_gap(random_groups_matrix(3, 16)) * 15, 9)
     2.0
@@ -110,8 +111,8 @@ def random_groups_matrix(group_size: int, size: int) -> Matrix:
 def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) -> Matrix:
     """Return E[W^T W] of a generator.
 
-    In closed form for random groups and for the cycle of static ones; for the others, the mean over a simulated history
-    of equally fast workers.
+    For random groups and for the cycle of static groups, the closed form. For other generators, the mean over a
+    simulated history of equally fast workers.
 
     Parameters
     ----------
@@ -120,7 +121,7 @@ def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) ->
     size
         Number of workers.
     ranks_per_node
-        Workers of a node; the last one may have fewer.
+        Workers of a node; the last node may have fewer.
     """
     if isinstance(generator, RandomGroups):
         return random_groups_matrix(generator.size, size)
@@ -133,13 +134,14 @@ def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) ->
 
 
 def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per_node: int = 4) -> float:
-    """Return 1 - max(|lambda_2|, |lambda_n|) of E[W^T W], in [0, 1]; 1 if there is one worker.
+    """Return the spectral gap 1 - max(|lambda_2|, |lambda_n|) of E[W^T W], in [0, 1]; 1 for a single worker.
 
     Parameters
     ----------
     what
-        A symmetric matrix, or a generator of `pycollectives.partial_reduce.generators`; then `size` and
-        `ranks_per_node` say of whom.
+        A symmetric matrix, or a generator of `pycollectives.partial_reduce.generators`.
+    size, ranks_per_node
+        With a generator, the number of workers, and of workers per node.
 
     >>> spectral_gap(group_matrix([0, 1], 2))
     1.0

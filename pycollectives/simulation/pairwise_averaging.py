@@ -1,4 +1,4 @@
-"""AD-PSGD in virtual time: no rank waits for another."""
+"""Simulate AD-PSGD in virtual time, where no rank waits for another."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ __all__ = ["seconds_for_all"]
 
 
 def seconds_for_all(work: npt.NDArray[np.float64]) -> float:
-    """Return the seconds until every rank has made its steps, given those of each: float64 of shape (ranks, steps)."""
+    """Return the seconds until every rank has made its steps; `work`: seconds of shape (ranks, steps), float64."""
     return float(work.sum(axis=1).max())

@@ -1,4 +1,4 @@
-"""A parameter server in virtual time: what each kind of synchronization makes of given times of computing."""
+"""Simulate a parameter server in virtual time, for each kind of synchronization and given computing times."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ __all__ = ["ServerSummary", "seconds_for_all", "simulate"]
 
 
 class ServerSummary(NamedTuple):
-    """What came of a simulation, until the first worker has ended.
+    """Figures of a simulation, until the first worker has ended.
 
     Attributes
     ----------
     workers
-        How many.
+        Number of workers.
     seconds
-        Until the first worker has ended.
+        Seconds until the first worker has ended.
     iterations_per_s
-        Of a worker, the mean over workers.
+        Iterations per second of a worker, the mean over workers.
     waiting_fraction
-        Of the workers' time, that in which they wait to be let go.
+        Share of the workers' time, 0 to 1, in which they wait for permission to continue.
     staleness_mean
-        Updates between the weights on which a gradient was computed and its coming, of gradients that are used.
+        Mean number of updates between the weights of a used gradient's computation and its arrival.
     staleness_max
-        The most of them.
+        The maximum of that number.
     updates
-        Of the weights.
+        Number of updates of the weights.
     discarded_fraction
-        Of the iterations: gradients that were discarded, or given up.
+        Share of the iterations, 0 to 1, whose gradients were discarded or given up.
     supersteps
-        Barriers.
+        Number of supersteps, which end with a barrier.
     superstep_s_mean
-        Length of a superstep; 0 without supersteps.
+        Mean length of a superstep in seconds; 0 without supersteps.
     slack_s_mean
-        How long the first worker of a superstep waits at its end; 0 without supersteps.
+        Mean wait of a superstep's first worker at its end, in seconds; 0 without supersteps.
     """
 
     workers: int
@@ -64,18 +64,18 @@ def simulate(sync: Synchronization, work: npt.NDArray[np.float64], *, latency: f
     Parameters
     ----------
     sync
-        As of `Communicator.parameter_server`.
+        As in `Communicator.parameter_server`.
     work
-        Seconds that computing takes, float64 of shape (workers, iterations), not negative and not all 0.
+        Computing time in seconds, float64 of shape (workers, iterations), not negative and not all 0.
     latency
-        Seconds that a message takes; an iteration has two.
+        Duration of a message in seconds; an iteration has two messages.
 
     Raises
     ------
     ValueError
-        `work` or `latency` is not that.
+        `work` or `latency` is invalid.
     RuntimeError
-        Workers wait for each other for ever.
+        Workers deadlock.
     """
     work = np.asarray(work, dtype=np.float64)
     if work.ndim != 2 or work.size == 0 or not (np.isfinite(work).all() and (work >= 0).all() and work.any()):
@@ -90,14 +90,14 @@ def simulate(sync: Synchronization, work: npt.NDArray[np.float64], *, latency: f
 
 
 def seconds_for_all(work: npt.NDArray[np.float64], sync: Synchronization, **script: Any) -> float:
-    """Return the seconds until every worker has made its iterations, where communication costs nothing.
+    """Return the seconds until every worker has made its iterations, at zero communication cost.
 
     Parameters
     ----------
     work, sync
-        As those of `simulate`.
+        As in `simulate`.
     script
-        More that workers do, as `history` takes it.
+        Further actions of workers, as in `history`.
     """
     before, ends = _before_pushes(work, _period(sync))
     if before.size:
@@ -114,7 +114,7 @@ def _period(sync: Synchronization) -> int:
 def _before_pushes(
     work: npt.NDArray[np.float64], period: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the seconds before each push, and of each worker those after its last."""
+    """Return the seconds before each push, and each worker's seconds after its last push."""
     workers, iterations = work.shape
     pushes = iterations // period
     before = work[:, : pushes * period].reshape(workers, pushes, period).sum(axis=2)
@@ -122,7 +122,7 @@ def _before_pushes(
 
 
 def history(sync: Synchronization, work: npt.NDArray[np.float64], **script: Any) -> dict[str, Any]:
-    """Return all that happens in a simulation: see csrc/simulation/parameter_server_simulation.h."""
+    """Return all events of a simulation; see csrc/simulation/parameter_server_simulation.h."""
     from ..support.native import core
 
     workers, pushes = work.shape
@@ -171,5 +171,5 @@ def _summary(found: dict[str, Any], workers: int, pushes: int, period: int) -> S
 
 
 def entries_of(found: dict[str, Any], kind: str) -> list[tuple[Any, ...]]:
-    """Return the entries of a kind of a history, without the kind."""
+    """Return the entries of one kind from a history, without the kind."""
     return [entry[1:] for entry in found["entries"] if entry[0] == kind]

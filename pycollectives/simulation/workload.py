@@ -1,26 +1,26 @@
-"""Loads: how long each rank works before each of its calls. For simulation and benchmarks.
+"""Loads: the working time of each rank before each of its calls, for simulation and benchmarks.
 
-A load is an array of shape (ranks, calls), in seconds. `work` is what every rank does in any case, `skew` the scale of
-what comes on top; some have options of their own. To add one, write a function
+A load is an array of shape (ranks, calls), in seconds. `work` is the common work of all ranks, and `skew` the scale of
+the additional time. Some loads have options. To add one, write a function
 
     def NAME(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, OPTION=...) -> NDArray
 
-that returns float64 of shape (ranks, calls) and draws what is random from `draws`, and put it into `LOADS`. An option's
-default has the type of its values.
+that returns float64 of shape (ranks, calls) and takes random numbers from `draws`, and add it to `LOADS`. The default
+of an option has the type of its values.
 
 | load | seconds of rank r before call j | after |
 |---|---|---|
 | equal | work | |
 | linear | work + (r + 1) skew | eager-SGD, Figs. 8 and 9 |
-| one-late | work, + skew for one rank (or `late` ranks) drawn anew for each call | eager-SGD, 7.2.1 and 7.2.2 |
+| one-late | work, + skew for one rank (or `late` ranks), drawn for each call | eager-SGD, 7.2.1 and 7.2.2 |
 | rotating | work, + skew for rank j mod P | |
-| shifting | work + skew (1 + (r + j) mod P) / P: every rank late, by turns | eager-SGD, 7.2.3 |
+| shifting | work + skew (1 + (r + j) mod P) / P: every rank late, in rotation | eager-SGD, 7.2.3 |
 | lognormal | work times a lognormal variate of mean 1 and shape skew / work | eager-SGD, LSTM |
 | cloud | work + skew times a lognormal variate of mean 1 and deviation 116 / 55, at most 1493 / 55: \
   399 to 1892 ms, mean 454 ms, for a work of 399 ms and a skew of 55 ms | eager-SGD, Fig. 4 |
-| one-slow | work, times `factor` for the last rank (or `rank`), which has skew on top | Ripples, 7.4 |
-| random-slow | work, times `factor` (6) and skew on top with probability 1/P, for each rank and call | Hop, 7.3.1 |
-| speeds | work, times a factor of each rank that stays, drawn from 1 to `most` (1.5); skew on top | ElasticBSP, 6.1 |
+| one-slow | work, times `factor` for the last rank (or `rank`), plus skew for it | Ripples, 7.4 |
+| random-slow | work, times `factor` (6) plus skew with probability 1/P, for each rank and call | Hop, 7.3.1 |
+| speeds | work, times a constant factor of each rank, drawn from 1 to `most` (1.5); plus skew | ElasticBSP, 6.1 |
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _lognormal(work: float, skew: float, shape: tuple[int, int], draws: np.rando
 
 
 CLOUD_LOG_MEAN, CLOUD_LOG_DEVIATION, CLOUD_LONGEST = -0.993036, 1.424819, 1493 / 55
-"""Of what comes on top of a batch of ResNet-50 on Google Cloud, in units of its mean (eager-SGD, Fig. 4): the lognormal
-distribution whose variates, the longest being cut, have the mean 1 and the deviation 116 / 55."""
+"""The additional time of a ResNet-50 batch on Google Cloud, in units of its mean (eager-SGD, Fig. 4): a lognormal
+distribution whose variates, with the longest cut, have the mean 1 and the deviation 116 / 55."""
 
 
 def _cloud(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator) -> Work:
@@ -119,7 +119,7 @@ LOADS: dict[str, Callable[..., Work]] = {
 
 
 def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: int, **options: Any) -> Work:
-    """Return a load.
+    """Create a load by its name.
 
     Parameters
     ----------
@@ -128,16 +128,16 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
     ranks, calls
         The shape, each at least 1.
     work, skew
-        Seconds, >= 0.
+        Common work, and scale of the additional time, in seconds >= 0.
     seed
-        Of the random loads.
+        Seed of the random loads.
     options
-        `late` of one-late, `factor` and `rank` of one-slow, `factor` of random-slow, `most` of speeds.
+        `late` for one-late, `factor` and `rank` for one-slow, `factor` for random-slow, `most` for speeds.
 
     Returns
     -------
     ndarray
-        Shape (ranks, calls), seconds.
+        Seconds, of shape (ranks, calls).
 
     >>> make("linear", ranks=2, calls=1, work=0.0, skew=0.001, seed=0).ravel().tolist()
     [0.001, 0.002]
@@ -161,14 +161,15 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
 
 
 def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
-    """Return a load from a file with a line per call and a column per rank, in seconds.
+    """Read a load from a CSV file with a line per call and a column per rank, in seconds.
 
-    One column is for all ranks. Lines repeat if there are fewer than calls; if there are more, the first are taken.
+    A single column applies to all ranks. If there are fewer lines than calls, lines repeat; if there are more, the
+    first ones are used.
 
     Raises
     ------
     ValueError
-        If the file is not that: another number of columns, a bad number, lines of different lengths, nothing, or a
+        The file is empty, or has a wrong number of columns, an invalid number, lines of different lengths, or a
         negative time.
     """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""What is particular to a cluster, read from TOML and checked before anything is submitted."""
+"""A cluster's settings, read from TOML and checked before a job is submitted."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DEVICES = ("cpu", "cuda")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Profile:
-    """How a job runs on a cluster; docs/slurm.md says what each key means.
+    """The settings of a job on a cluster; docs/slurm.md explains the keys.
 
     Raises
     ------
     ValueError
-        In one line that names the key, for a value that SLURM or the shell would misunderstand.
+        SLURM or the shell would misunderstand a value. The message names the key, in one line.
     """
 
     template: str = "generic"
@@ -57,7 +57,7 @@ class Profile:
     launcher_options: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Check every value, and those that depend on each other."""
+        """Check every value, and the dependencies between values."""
         for key, check in CHECKS.items():
             value = getattr(self, key)
             if value is None and key in OPTIONAL:
@@ -77,8 +77,8 @@ def seconds(time: str) -> int:
     Raises
     ------
     ValueError
-        For what sbatch does not know as minutes, minutes:seconds, hours:minutes:seconds, or any of days-hours,
-        days-hours:minutes, days-hours:minutes:seconds.
+        sbatch does not know the form. It knows minutes, minutes:seconds, hours:minutes:seconds, days-hours,
+        days-hours:minutes and days-hours:minutes:seconds.
 
     >>> seconds("90"), seconds("1:30"), seconds("01:30:00"), seconds("1-12"), seconds("1-0:30")
     (5400, 90, 5400, 129600, 88200)
@@ -94,7 +94,7 @@ def seconds(time: str) -> int:
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
-# --- Checks: each returns what was expected, or nothing ---------------------------------------------------------------
+# --- Checks: a check returns a description of valid values, or None ---------------------------------------------------
 
 
 def _positive(value: object) -> str | None:
@@ -106,7 +106,7 @@ def _natural(value: object) -> str | None:
 
 
 def _word(value: object) -> str | None:
-    """Of a directive, which sbatch splits at white space, quotes and #."""
+    """Check a word of a directive, which sbatch splits at white space, quotes and #."""
     fits = isinstance(value, str) and re.fullmatch(r"[^\s\"'\\#]+", value)
     return None if fits else "a word without white space, quotes, backslash and #"
 
@@ -183,7 +183,7 @@ OPTIONAL = {"cpus_per_task", "device", "gpus_per_node", "gpus_per_task", "partit
 
 
 def data_folder() -> Path:
-    """Return the folder of templates and profiles: installed as `pycollectives_slurm`, in a source tree `slurm`."""
+    """Return the folder of templates and profiles: `pycollectives_slurm` if installed, `slurm` in a source tree."""
     installed = find_spec("pycollectives_slurm")
     places = list(installed.submodule_search_locations or ()) if installed else []
     for place in (*map(Path, places), Path(__file__).resolve().parents[2] / "slurm"):
@@ -204,7 +204,7 @@ def names() -> list[str]:
 
 
 def built_in(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
-    """Return a profile that comes with the package.
+    """Return a built-in profile.
 
     >>> built_in("piz-daint", {"nodes": 4}).constraint
     'gpu'
@@ -213,12 +213,12 @@ def built_in(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Profile:
-    """Return the profile of a TOML file, which may say `base = "NAME"` of a built-in one and what differs from it.
+    """Read a profile from a TOML file, which may start from a built-in profile by `base = "NAME"`.
 
     Raises
     ------
     ValueError
-        In one line, with the file's name: it is no TOML, has an unknown key or a bad value.
+        The file is not TOML, or has an unknown key or an invalid value. The message names the file, in one line.
     """
     try:
         values = _read(path)
@@ -227,7 +227,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Profile:
             if isinstance(values.get("environment"), dict):
                 values["environment"] = {**base.get("environment", {}), **values["environment"]}
             values = {**base, **values}
-        _profile(values)  # so that the file is blamed for what is in it, and for nothing else
+        _profile(values)  # first without overrides, so that the error names the file only for its own values
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return _profile({**values, **(overrides or {})})

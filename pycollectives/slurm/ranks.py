@@ -1,7 +1,7 @@
-"""What a job starts before its program, by the same launcher, to see whether all ranks are there and where they run.
+"""The check that a job runs before its program, with the same launcher: the number of ranks and their hosts.
 
-If the launcher and the MPI library speak different protocols (PMI-1, PMI-2, PMIx), each process becomes the only rank
-of a job of its own, and the program computes nonsense N times without an error.
+If the launcher and the MPI library use different protocols (PMI-1, PMI-2, PMIx), each process becomes the only rank of
+its own job. The program then computes a wrong result N times, without an error.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..support.native import LIBRARY, MPI
 __all__ = ["complaint", "describe", "speaks"]
 
 OTHERS = ("mpi4py", "numpy", "torch")
-"""Packages whose versions are reported, where they are installed."""
+"""Packages whose versions are reported, if installed."""
 
 
 def complaint(world: MPI.Comm, expected: int) -> str | None:
-    """Return what is wrong if the communicator has not the expected number of ranks."""
+    """Return an error text if the communicator does not have the expected number of ranks, otherwise None."""
     if world.size == expected:
         return None
     return (
@@ -33,12 +33,12 @@ def complaint(world: MPI.Comm, expected: int) -> str | None:
 
 
 def speaks(world: MPI.Comm) -> bool:
-    """Whether this process should complain: of singletons that srun started, only its first."""
+    """Whether this process prints the error: among singletons that srun started, only the first."""
     return world.rank == 0 and os.environ.get("SLURM_PROCID", "0") == "0"
 
 
 def describe(world: MPI.Comm) -> list[tuple[str, str]]:
-    """Return what the ranks run on, as names and values, on rank 0; collective."""
+    """Return the ranks' hosts and software as names and values, on rank 0; collective."""
     hosts = world.gather(MPI.Get_processor_name())
     gpus = world.gather(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if hosts is None or gpus is None:

@@ -1,4 +1,4 @@
-"""Batch scripts: a Jinja2 template, a profile and the commands of a job."""
+"""Render batch scripts from a Jinja2 template, a profile and the commands of a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["product", "render", "shell_word"]
 
 RESULTS = "{results}"
-"""Stands in a command for the folder of the job's results, which only the job knows."""
+"""Placeholder in a command for the job's folder of results, which is known only in the job."""
 
 
 def render(
@@ -30,25 +30,25 @@ def render(
     array: bool = False,
     at_most: int | None = None,
 ) -> str:
-    """Return the batch script that runs a command on all ranks, or, as a job array, one command in each task.
+    """Return a batch script that runs a command on all ranks, or, with `array`, one command in each task of an array.
 
     Parameters
     ----------
     profile : Profile
-        The cluster and the shape of the job.
+        Settings of the cluster and the job.
     commands : sequence of sequences of str
-        The words of each command; one command, unless `array`.
+        The words of each command. A single command, unless `array` is set.
     folder : str
-        Where logs (JOB.log) and results (a folder JOB each) go.
+        Folder of logs (JOB.log) and results (a folder JOB each).
     array : bool
         Whether each command is a task of a job array.
     at_most : int, optional
-        How many tasks of the array run at the same time.
+        Maximum number of tasks of the array that run at the same time.
 
     Raises
     ------
     ValueError
-        If the template needs a key that the profile has not, there is nothing to run, or `{results}` is misspelt.
+        The profile lacks a key that the template needs, there is no command, or `{results}` is misspelled.
     """
     import jinja2
 
@@ -87,19 +87,19 @@ def render(
 
 
 def asks_for_cuda(commands: Sequence[Sequence[str]]) -> bool:
-    """Return whether a command has the option `--device cuda` or `cuda:N`, as those for training and benchmarks do.
+    """Return whether a command has the option `--device cuda` or `cuda:N` of training and benchmarks.
 
     >>> asks_for_cuda([["train", "--device", "cuda:0"]]), asks_for_cuda([["bench", "--device=cuda"]])
     (True, True)
     >>> asks_for_cuda([["train", "--device", "cpu", "cuda"]])
     False
     """
-    # One line for each word, so that an option and its value are on two, or on one.
+    # One line per word. An option and its value are on two lines or on one.
     return any(re.search(r"^--device[=\n]cuda(:\d+)?$", "\n".join(command), re.MULTILINE) for command in commands)
 
 
 def _require_results_well_spelt(words: Sequence[str]) -> None:
-    """Refuse what stands for nothing, and would be a folder of that name, the same in all tasks of an array."""
+    """Refuse a misspelled `{results}`, which would become a folder of that name, shared by all tasks of an array."""
     if any(RESULTS in word for word in words):
         return
     places = {place.lower(): place for word in words for place in re.findall(r"\{\w+\}", word)}
@@ -118,12 +118,12 @@ def shell_word(word: str) -> str:
 
 
 def product(command: Sequence[str], **values: Sequence[str]) -> list[list[str]]:
-    """Return the commands of a sweep: `{method}` and the like replaced by each combination of the values.
+    """Return the commands of a sweep: placeholders such as `{method}` replaced by each combination of the values.
 
     Raises
     ------
     ValueError
-        If values are given for a name that the command does not have, or the other way round.
+        There are values without a placeholder in the command, or a placeholder without values.
 
     >>> product(["train", "{method}", "--seed={seed}"], method=["solo", "full"], seed=["1"])
     [['train', 'solo', '--seed=1'], ['train', 'full', '--seed=1']]

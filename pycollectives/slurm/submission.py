@@ -1,4 +1,4 @@
-"""Hands a batch script to sbatch."""
+"""Submit a batch script with sbatch."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ __all__ = ["SubmissionError", "submit"]
 
 
 class SubmissionError(RuntimeError):
-    """The job was not submitted; the message is sbatch's, in one line."""
+    """The job was not submitted; the message is sbatch's error, in one line."""
 
 
 def submit(script: str, options: Sequence[str] = ()) -> tuple[int, str]:
-    """Submit a job: sbatch prints its id, and nothing else, on stdout.
+    """Submit a job. sbatch prints only the job's id on stdout.
 
     Parameters
     ----------
     script : str
         The batch script.
     options : sequence of str
-        Further options of sbatch: with `--wait` it returns when the job has ended, with `--test-only` it submits
-        nothing.
+        Further options of sbatch. With `--wait` it returns when the job has ended. With `--test-only` it does not
+        submit the job.
 
     Returns
     -------
     int
-        The status of sbatch: 0, or with `--wait` that of the job.
+        The status of sbatch: 0, or with `--wait` the status of the job.
     str
-        What it wrote to stderr.
+        The text that sbatch wrote to stderr.
 
     Raises
     ------
     SubmissionError
-        There is no sbatch, or it refused.
+        sbatch is missing, or it refused the job.
     """
     with tempfile.TemporaryFile("w+") as source:
         source.write(script)
         source.flush()
         source.seek(0)
-        try:  # stdout is inherited: with --wait, the id is to be seen before the job has ended
+        try:  # stdout is inherited, so that with --wait the id appears before the job has ended
             done = subprocess.run(
                 ["sbatch", "--parsable", *options], stdin=source, stderr=subprocess.PIPE, text=True, check=False
             )
@@ -56,7 +56,7 @@ def submit(script: str, options: Sequence[str] = ()) -> tuple[int, str]:
 
 
 def complaint_of(text: str) -> str:
-    """Return what sbatch complains of, without the words that it repeats.
+    """Return the error from sbatch's output, without repeated words.
 
     >>> complaint_of("sbatch: error: Batch job submission failed: Invalid account or partition specified")
     'Invalid account or partition specified'
