@@ -1,7 +1,7 @@
-"""The site: `make docs` builds it with Sphinx from the Markdown pages of this folder and the package's docstrings.
+"""Configuration of the site, which `make docs` builds with Sphinx from these Markdown pages and the docstrings.
 
-Nothing here needs the compiled extension, PyTorch or the network: the extension's types are read from its stub, PyTorch
-is imitated, and the names of other projects are looked up in docs/inventories.
+The build does not need the compiled extension, PyTorch or the network. The extension's types are read from its stub,
+PyTorch is replaced by a mock, and the names of other projects are looked up in docs/inventories.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ copyright = "pycollectives contributors, BSD-3-Clause"  # noqa: A001 - the name 
 html_title = project
 html_theme = "furo"
 html_show_sourcelink = False
-smartquotes = False  # options begin with two hyphens, and texts are quoted as in a program
+smartquotes = False  # keeps the two hyphens of options and the quotes of programs
 exclude_patterns = ["inventories", "results"]
 
 extensions = [
@@ -47,14 +47,14 @@ extensions = [
 ]
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
-myst_heading_anchors = 4  # as on a page of a repository: pages link to headings
+myst_heading_anchors = 4  # pages link to headings, as in a repository
 
 # --- Docstrings -------------------------------------------------------------------------------------------------------
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
-default_role = "py:obj"  # a name in backticks is a link if it is documented, else code
+default_role = "py:obj"  # a name in backticks is a link if it is documented, otherwise code
 nitpicky = True
 nitpick_ignore_regex = [("py:obj", "(?s).*")]
 nitpick_ignore = [
@@ -68,7 +68,7 @@ nitpick_ignore = [
             "pycollectives.testing.T",
         )
     ),
-    ("py:class", "Averaging"),  # what `DecentralizedOptimizer.averaging` is one of
+    ("py:class", "Averaging"),  # the types of `DecentralizedOptimizer.averaging`
     ("py:class", "Mode"),  # Standard | NotifyAck | ..., of pycollectives.hop.modes
     ("py:class", "AnyTopology"),  # Topology | TimeVarying
     ("py:class", "Servers"),  # int | Iterable[int] | Literal["node"]
@@ -76,7 +76,7 @@ nitpick_ignore = [
     ("py:class", "pycollectives.groups.GeneratedGroups"),
     ("py:class", "pycollectives.torch.refusals.Wrapper"),  # one of them
     ("py:class", "pycollectives.torch.optimizer.CollectiveOptimizer"),
-    ("py:class", "MPI.InPlaceType"),  # the inventory has none of it
+    ("py:class", "MPI.InPlaceType"),  # missing in the inventory
     ("py:class", "RemovableHandle"),  # of torch.utils.hooks
 ]
 
@@ -91,7 +91,7 @@ def _types_of_the_extension() -> None:
 
 
 def _imitate_torch() -> None:
-    """Let modules on PyTorch be imported without it, and what is derived from its optimizer keep its signature."""
+    """Replace PyTorch by a mock, so that its modules can be imported and derived optimizers keep their signatures."""
     torch = MagicMock()
     torch.optim.Optimizer = type("Optimizer", (), {})
     torch.compiler.disable = lambda function: function
@@ -102,8 +102,8 @@ def _imitate_torch() -> None:
 def _read_numpy_style(app: Sphinx, what: str, name: str, item: object, options: Any, lines: list[str]) -> None:
     """Turn the sections of a docstring into fields.
 
-    The extension `napoleon` itself would take the first words of an attribute's docstring for its type, and an example
-    at the end for a part of the section before it.
+    The extension `napoleon` itself would read the first words of an attribute's docstring as its type, and an example
+    at the end as part of the previous section.
     """
     sections = [number for number, line in enumerate(lines) if re.fullmatch("-{3,}", line)]
     examples = [number for number, line in enumerate(lines) if line.startswith(">>>")]
@@ -138,11 +138,11 @@ TOP_LEVEL = {"class", "data", "exception", "function", "type"}
 
 
 def _full_name(app: Sphinx, env: BuildEnvironment, node: Element, contnode: Element) -> Any:
-    """Find a type by the name that the sources have for it: `BufferSpec`, `MPI.Comm`, `np.dtype`."""
+    """Find a type by its name in the sources: `BufferSpec`, `MPI.Comm`, `np.dtype`."""
     if node.get("refdomain") != "py":
         return None
     first, dot, rest = node["reftarget"].partition(".")
-    if first in SHORT_NAMES:  # what intersphinx looks for next
+    if first in SHORT_NAMES:  # intersphinx looks for the full name next
         node["reftarget"] = SHORT_NAMES[first] + dot + rest
         return None
     name = node["reftarget"].removeprefix("_core.")
@@ -178,7 +178,7 @@ def _links_into_the_repository(app: Sphinx, page: str, source: list[str]) -> Non
 
 
 def setup(app: Sphinx) -> None:
-    """Connect what is above."""
+    """Connect the functions above."""
     _types_of_the_extension()
     _imitate_torch()
     app.connect("source-read", _links_into_the_repository)

@@ -1,7 +1,7 @@
-"""How good `algorithm="auto"` is where every rank has a core: its choice against every other, in virtual time.
+"""Rate `algorithm="auto"` where every rank has a core: compare its choice with all others in virtual time.
 
-The plans of all ranks are timed, of every choice that could be best. So what is compared is what the simulator would
-say, and not what the cost model believes.
+The simulator times the plans of all ranks, for every choice that could be best. The comparison therefore does not rely
+on the cost model.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 RANKS = (4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 100, 128, 256, 512, 1000, 1024, 4096, 16384, 65536)
 BYTES = (8, 64, 512, 4096, 32768, 262144, 1048576, 4194304)
 PRUNED = 1.25
-"""What costs so many times the least by the model is not timed: the model is never that far off (`Cell.error`)."""
+"""Choices that cost more than this factor times the least, by the model, are not timed: `Cell.error` is smaller."""
 ALL_TIMED = 24
-"""Up to so many ranks nothing is left out."""
+"""Up to this number of ranks, all choices are timed."""
 
 
 class Cell(NamedTuple):
-    """A network, ranks and bytes. Times are those of the plans in seconds; `error`: of the model, at most."""
+    """A network, ranks and bytes, with times of the plans in seconds. `error`: the model's largest error."""
 
     network: str
     ranks: int
@@ -39,12 +39,12 @@ class Cell(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The time of the choice over the least."""
+        """The time of the choice over the least time."""
         return self.seconds / self.best_seconds
 
 
 def seconds_of(algorithm: str, ranks: int, nbytes: int, costs: Costs, activation: str = "") -> float:
-    """The time of the plans; with an activation, of a whole round in which all ranks contribute at once."""
+    """Return the time of the plans; with an activation, of a whole round in which all ranks contribute at once."""
     count = max(1, min(core.parts_of_allreduce(algorithm, ranks), nbytes // 8))
     name = algorithm.partition(":")[0]
     doubles = name in ("recursive_doubling", "rabenseifner") and ranks & (ranks - 1) == 0

@@ -1,4 +1,4 @@
-"""What the documentation says of the experiments: tables, and claims that are computed from them."""
+"""Tables of the experiments for the documentation, and statements that are computed from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def experiment_results() -> list[dict[str, Any]]:
-    """What was measured of the jobs that the catalogue has now."""
+    """Return the results of the jobs that are in the catalogue now."""
     kept = []
     for experiment in catalogue():
         path = RESULTS / "experiments" / f"{experiment.name}.json"
@@ -38,7 +38,7 @@ def experiment_results() -> list[dict[str, Any]]:
 
 
 def policies_measured() -> str:
-    """What partial allreduces and the synchronous program of the same load came to."""
+    """Return a table of partial allreduces and the synchronous program under the same load."""
     methods = {"synchronous", "eager", "ddp"}
     compared = {one.name for one in catalogue() if {job.settings.method.name for job in one.jobs} <= methods}
     rows = []
@@ -55,7 +55,7 @@ def policies_measured() -> str:
 
 
 def accuracy_compared() -> str:
-    """How many methods end with the accuracy of their baseline, as far as seeds tell, and which are below."""
+    """Return how many methods end with their baseline's accuracy, within the range of seeds, and which end below."""
     compared, above, below = 0, 0, []
     for found in experiment_results():
         runs: dict[str, list[float]] = {}
@@ -95,7 +95,7 @@ METHODS = (  # your ranks, use, experiment and job, needs
     ("Every result must be complete.", "mpi4py or NCCL; or `Full()`, to compare with", None, ""),
     (
         "Another rank is late in each step. You sum, or train with SGD.",
-        "[partial allreduce](choosing.md), `Quorum(k)`: k is the number of ranks that usually come in time",
+        "[partial allreduce](choosing.md), `Quorum(k)`: k is the number of ranks that usually arrive in time",
         ("digits", "quorum:4"),
         "a step that is linear in the data; `flush`",
     ),
@@ -142,7 +142,7 @@ METHODS = (  # your ranks, use, experiment and job, needs
 
 
 def methods_compared() -> str:
-    """The table of the page on methods, with the measured speedups."""
+    """Return the table of the page on methods, with the measured speedups."""
     speedups = {}
     for found in experiment_results():
         titles, table = report.table(found)
@@ -162,7 +162,7 @@ def servers_measured() -> str:
 
 
 def experiments_section() -> str:
-    """A heading, what differs from the paper, a table and a figure for each that has been run."""
+    """Return a heading, the differences from the paper, a table and a figure for each measured experiment."""
     parts = []
     all_found = {found["name"]: found for found in experiment_results()}
     for found in all_found.values():

@@ -1,23 +1,23 @@
-"""Writes what the documentation takes from the program: tables, figures, outputs. Nothing of it is typed by hand.
+"""Generate the tables, figures and outputs in the documentation, so that none of them is typed by hand.
 
-    python docs/generate.py             what is the same on every machine: the blocks between markers, the .dot file
-    python docs/generate.py --check     only say whether any of that is out of date (tests/unit/test_docs.py)
+    python docs/generate.py             write the parts that are the same on every machine: the blocks, the .dot file
+    python docs/generate.py --check     only report parts that are out of date (tests/unit/docs/test_docs.py)
     python docs/generate.py --measure [NAME...]
-                                        run the benchmarks as well, or some, with the mpirun on PATH (45 minutes)
+                                        also run all or some benchmarks, with the mpirun on PATH (45 minutes)
     python docs/generate.py --experiments [NAME...]
-                                        run the experiments as well, or some (an hour)
-    python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
-    python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
-    python docs/generate.py --defaults  time what algorithm="auto" chooses against all else as well (two minutes)
-    python docs/generate.py --pictures  draw what the simulators compute as well
-    python docs/generate.py --trace     draw the traces of runs as well, on a machine that does nothing else
-    python docs/generate.py --ci        keep the times and counts of the last `.ci/run` as well
-    python docs/generate.py --stale     list the results: how many commits have changed the sources since
+                                        also run all or some experiments (an hour)
+    python docs/generate.py --ideals    also compute the zero-cost limits of the experiments again
+    python docs/generate.py --simulate  also simulate up to 65 536 ranks (15 minutes)
+    python docs/generate.py --defaults  also time the choices of algorithm="auto" against all others (two minutes)
+    python docs/generate.py --pictures  also draw the pictures that the simulators compute
+    python docs/generate.py --trace     also draw the traces of runs, on an otherwise idle machine
+    python docs/generate.py --ci        also keep the times and counts of the last `.ci/run`
+    python docs/generate.py --stale     list the results, with the number of commits that changed the sources since
 
-A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
-lines that bench/plot.py draws, and the tables as they were printed. They are made from a clean checkout and a package
-that was built from it (`make install`), on a machine that does nothing else; if one of several measurements fails, the
-others are kept, and what was there of that one.
+A block is between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are stored in docs/results: the JSON
+lines that bench/plot.py draws, and the printed tables. They need a clean checkout, a package that was built from it
+(`make install`), and an otherwise idle machine. If one of several measurements fails, the others are stored, and the
+failed one keeps its previous results.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def algorithms_in_words() -> str:
 
 
 def algorithms_counted() -> str:
-    """What the busiest rank sends, counted in the plans themselves."""
+    """Return a table of the busiest rank's messages and bytes, counted in the plans."""
     sizes = (4, 7, 8, 32)
     rows = []
     for name in algorithm_sources():
@@ -126,7 +126,7 @@ def algorithms_counted() -> str:
 
 
 def algorithm_sources() -> dict[str, Path]:
-    """The file in which each registered algorithm of this tree registers itself, by name."""
+    """Return the source file of each algorithm registered in this tree, by its name."""
     found = {}
     for path in sorted((ROOT / "csrc" / "algorithms").glob("*.cc")):
         for name in re.findall(r'^PYC_ALLREDUCE\("(\w+)"', path.read_text(), re.MULTILINE):
@@ -135,7 +135,7 @@ def algorithm_sources() -> dict[str, Path]:
 
 
 def header_comment(source: Path) -> str:
-    """The prose at the top of an algorithm's file, or of its header."""
+    """Return the comment at the top of an algorithm's file, or of its header."""
     for path in (source, source.with_suffix(".h")):
         lines = []
         for line in path.read_text().splitlines():
@@ -149,7 +149,7 @@ def header_comment(source: Path) -> str:
 
 LOADS = (  # title, load, work and skew in seconds, calls of 8 ranks
     ("one of 8 late by 200 ms on 195 ms", "one-late", 0.195, 0.2),
-    ("all late by 50 to 400 ms on 100 ms, by turns", "shifting", 0.1, 0.4),
+    ("all late by 50 to 400 ms on 100 ms, in rotation", "shifting", 0.1, 0.4),
     ("lognormal, mean 1.2 s, shape 0.55", "lognormal", 1.2, 0.66),
     ("399 to 1892 ms, mean 454 ms, as on a cloud", "cloud", 0.399, 0.055),
     ("one rank 10 times slower", "one-slow", 0.1, 0.9),
@@ -189,7 +189,7 @@ GENERATORS: dict[str, groups.AnyGroups] = {
 
 
 def groups_table() -> str:
-    """16 workers on 4 nodes, of which worker 3 is slowed down as in Ripples 7.4; P-Reduce and messages cost nothing."""
+    """Simulate 16 workers on 4 nodes, worker 3 slowed down as in Ripples 7.4; P-Reduce and messages cost nothing."""
     slow = (0.0, 2.0, 5.0)
     full = [simulate_groups(None, 16, slowdown={3: s}).iterations_per_s for s in slow]
     rows = []
@@ -201,7 +201,7 @@ def groups_table() -> str:
             [f"`{name}`", *speeds, f"{100 * runs[-1].sync_fraction:.0f} %", f"{runs[0].conflicts:.1f}", f"{gap:.3f}"]
         )
     limits = [f"{(15 + 1 / (1 + s)) / 16 * (1 + s):.2f}x" for s in slow]
-    rows.append(["nobody waits", *limits, "0 %", "", ""])
+    rows.append(["no worker waits", *limits, "0 %", "", ""])
     head = ["generator", "all equal", "one 2x slower", "one 5x slower", "... time waiting", "conflicts", "spectral gap"]
     return markdown(head, rows)
 
@@ -257,7 +257,7 @@ def documents() -> list[Path]:
 
 
 def filled(text: str) -> str:
-    """The text of a document with its blocks as they should be."""
+    """Return the text of a document with up-to-date blocks."""
 
     def fill(match: re.Match[str]) -> str:
         return f"<!-- begin {match[1]} -->\n\n{BLOCKS[match[1]]()}\n\n<!-- end {match[1]} -->"
@@ -266,7 +266,7 @@ def filled(text: str) -> str:
 
 
 def activation_dot() -> str:
-    """eager-SGD, Fig. 6: the schedule of rank 3 of 4."""
+    """Return the schedule of rank 3 of 4 (eager-SGD, Fig. 6)."""
     return str(core.plan_partial_allreduce("recursive_doubling", 3, 4, 1, activation="dissemination").dot())
 
 
@@ -291,7 +291,7 @@ FIGURES_OF = {
 
 
 def draw_figures(names: list[str]) -> None:
-    """Those of the measurements with these names."""
+    """Draw the figures of the named measurements."""
     for figure, files in FIGURES_OF.items():
         if not set(files) & set(names):
             continue
@@ -300,7 +300,7 @@ def draw_figures(names: list[str]) -> None:
 
 
 def simulate_latencies() -> None:
-    """All ranks come together after equal work, call by call; messages cost what the simulator takes by default."""
+    """Simulate ranks that arrive together after equal work in each call, with the simulator's default costs."""
     options = ["--load", "equal", "--work-us", "1000", "--calls", "2", "--json"]
     lines = []
     for ranks in SIMULATED_RANKS:
@@ -312,7 +312,7 @@ def simulate_latencies() -> None:
 
 
 def run_experiments(names: list[str]) -> list[str]:
-    """The names of those that failed."""
+    """Run experiments; return the names of the failed ones."""
     with collected(RESULTS / "experiments") as everything:
         for name in names:
             command = ["tools/mpirun", "-n", str(find(name).ranks), sys.executable, "-m", "pycollectives"]
@@ -346,7 +346,7 @@ def run_example() -> None:
 
 
 def draw_traces() -> None:
-    """Runs programs and commands of the documentation, on 8 ranks."""
+    """Run programs and commands of the documentation on 8 ranks, and draw their traces."""
     skewed, gap = program_of("tutorial.md", "time.sleep(1e-3"), program_of("hop.md", "time.sleep(0.2")
     draw_trace("trace", skewed, ["--rounds", "4:6"])
     draw_trace("hop-standard", gap)
@@ -354,7 +354,7 @@ def draw_traces() -> None:
 
 
 def program_of(page: str, part: str) -> str:
-    """The only program of a page that has this in it."""
+    """Return the only program of a page that contains `part`."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
     (program,) = [text for text in programs if part in text]
     return str(program)
@@ -438,7 +438,7 @@ def main() -> None:
         if path.suffix == ".dot":
             render(path)
     if failed:
-        sys.exit(f"error: not measured, what was there is kept: {', '.join(failed)}")
+        sys.exit(f"error: not measured, the old results are kept: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs benchmarks for docs/results, and lets in only results that say what was measured: a clean version and commit."""
+"""Run benchmarks for docs/results. Only results with a clean version and commit are accepted."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ UNCLEAN = ("-dirty", "unknown", '"commit": null', "commit None")
 
 
 class UncleanError(Exception):
-    """What would be measured, or was, cannot be named by a commit."""
+    """The measured sources are not identified by a commit."""
 
 
 @dataclass(frozen=True)
 class Measurement:
     """A benchmark and its options."""
 
-    ranks: int | None  # None: the script starts its jobs itself
+    ranks: int | None  # None if the script starts its jobs itself
     script: Sequence[str]
-    hosts: Sequence[str] = ()  # the arguments of tools/hosts; none: all ranks on this machine
-    options: Sequence[str] = ()  # of the launcher
+    hosts: Sequence[str] = ()  # the arguments of tools/hosts; empty for all ranks on this machine
+    options: Sequence[str] = ()  # options of the launcher
 
     def command(self, lines: Path) -> list[str]:
-        """`lines`: the file of JSON lines."""
+        """Return the command line. `lines`: the file for JSON lines."""
         cluster = ["tools/hosts", *self.hosts] if self.hosts else []
         launcher = [] if self.ranks is None else ["tools/mpirun", *self.options, "-n", str(self.ranks)]
         return [*cluster, *launcher, sys.executable, *self.script, "--json", str(lines)]
@@ -62,7 +62,7 @@ LINKS = {
     "-100mbit": ["--rate", "100mbit"],
     "-slow-host": ["--rate", "100mbit", "--rate", "node2:10mbit"],
 }
-"""Of two hosts, and what is called after them."""
+"""The names of measurements on two hosts."""
 ALIKE = ("", "-1gbit", "-100mbit")
 HOSTS_GOSSIP = ["bench/gossip.py", "--compute-ms", "100", "--methods", "all"]
 HOSTS_GROUPS = ["bench/groups.py", "--compute-ms", "100", "--model-bytes", "1000000", "--generators", "static,smart"]
@@ -116,18 +116,18 @@ MEASUREMENTS = {
 
 
 def run(command: Sequence[str]) -> str:
-    """What the command prints on stdout; subprocess.CalledProcessError if it fails."""
+    """Run a command and return its stdout; subprocess.CalledProcessError if it fails."""
     print("$", *command, flush=True)
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-# --- What may be measured -------------------------------------------------------------------------------------------
+# --- Checks of the sources ------------------------------------------------------------------------------------------
 
 
 def require_clean(root: Path, version: str, built_from: str) -> None:
-    """UncleanError unless `root` is a checkout without changes, and the installed package was built from its sources.
+    """Raise UncleanError unless `root` is an unchanged checkout, and the installed package was built from its sources.
 
-    `version` and `built_from` (a commit): of the installed package.
+    `version` and `built_from` are the version and the commit of the installed package.
     """
     commit = commit_of(root)
     if commit is None:
@@ -146,7 +146,7 @@ def require_clean(root: Path, version: str, built_from: str) -> None:
 
 
 def require_named(text: str) -> None:
-    """UncleanError if a result does not say a version and a commit that name what was measured."""
+    """Raise UncleanError if a result does not contain a clean version and commit."""
     for part in UNCLEAN:
         for line in text.splitlines():
             if part in line:
@@ -158,14 +158,14 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def ages(results: Path, root: Path) -> list[tuple[int, str, str]]:
-    """For each result, the number of commits that changed the measured sources since; the oldest result first."""
+    """Return each result with the number of commits that changed the measured sources since, oldest result first."""
     found = []
     for path in sorted(results.rglob("*.json*")):
         for commit in sorted(set(re.findall(r'"commit": "([0-9a-f]{7,40})"', path.read_text(encoding="utf-8")))):
             try:
                 since = _git(root, "rev-list", "--count", f"{commit}..HEAD", "--", *BUILT_FROM)
             except subprocess.CalledProcessError:
-                since = "-1"  # of another repository, or of a branch that is gone
+                since = "-1"  # from another repository, or from a deleted branch
             found.append((int(since), commit, str(path.relative_to(results))))
     return sorted(found, reverse=True)
 
@@ -175,13 +175,13 @@ def ages(results: Path, root: Path) -> list[tuple[int, str, str]]:
 
 @dataclass
 class Collected:
-    """What was measured so far. `folder` is elsewhere, so that the checkout stays as it is for the next measurement."""
+    """The results so far. `folder` is outside the checkout, which stays unchanged for the next measurement."""
 
     folder: Path
     failed: list[str]
 
     def add(self, name: str, make: Callable[[Path], None]) -> None:
-        """Has `make` write files into a folder, and takes all of them, or none if it fails or they are not clean."""
+        """Let `make` write files to a folder, and take all of them, or none if it fails or a file is not clean."""
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as made:
             try:
@@ -198,7 +198,7 @@ class Collected:
 
 @contextlib.contextmanager
 def collected(results: Path) -> Iterator[Collected]:
-    """Copies to `results` in the end, however it ends, what was measured by then."""
+    """Collect results, and copy them to `results` at the end, also after an error."""
     with tempfile.TemporaryDirectory() as folder:
         everything = Collected(Path(folder), [])
         try:
@@ -208,7 +208,7 @@ def collected(results: Path) -> Iterator[Collected]:
 
 
 def measure(names: Sequence[str]) -> list[str]:
-    """Runs them one after the other; the names of those that failed, of which docs/results keeps what it has."""
+    """Run measurements in sequence; return the names of the failed ones, whose old results stay in docs/results."""
 
     def make(name: str, folder: Path) -> None:
         printed = run(MEASUREMENTS[name].command(folder / f"{name}.jsonl"))
@@ -224,9 +224,9 @@ def measure(names: Sequence[str]) -> list[str]:
 
 
 def keep_ci(path: Path, results: Path) -> None:
-    """Keep the record of a CI run that passed: the time of each step, and what pytest counted.
+    """Store the record of a passed CI run: the time of each step, and pytest's counts.
 
-    UncleanError if the run failed, or its checkout had changes.
+    UncleanError if the run failed, or if its checkout had changes.
     """
     text = path.read_text(encoding="utf-8")
     require_named(text)
@@ -235,7 +235,7 @@ def keep_ci(path: Path, results: Path) -> None:
         raise UncleanError(f"{path}: expected the record of a run that passed, but this one did not")
     lines = []
     for step in record["steps"]:
-        # Of two titles in a row the second one is the title of what is counted.
+        # After two titles in a row, the counts belong to the second one.
         pairs = zip(step["tests"], [*step["tests"][1:], ""], strict=False)
         shown = [line for line, after in pairs if not (line.startswith("### ") and after.startswith("### "))]
         lines += [f"### {step['title']}", *shown[len(shown) == 2 :]] if shown else []

@@ -1,4 +1,4 @@
-"""Pictures of what the simulators compute, which is the same on every machine: `python docs/generate.py --pictures`."""
+"""Draw the pictures that the simulators compute, the same on every machine (`python docs/generate.py --pictures`)."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ COMPUTING, WAITING, BARRIER, BEST = "mediumseagreen", "lightgrey", "black", "tab
 
 SYNCS = ("bsp", "ssp:3", "elastic:15")
 INTERVALS = (0.1, 0.11, 0.13, 0.15)
-"""Seconds of an iteration, by worker: 1 to 1.5 times as long as that of the fastest, as in section 6.1."""
+"""Seconds of an iteration, by worker: 1 to 1.5 times the seconds of the fastest worker, as in section 6.1."""
 SHOWN = 3.0
 """Seconds."""
 
 
 class Timeline(NamedTuple):
-    """When workers compute and wait, by worker: (begin, length) in seconds; and when there are barriers."""
+    """The times of computing and waiting, by worker, as (begin, length) in seconds, and the times of barriers."""
 
     computing: list[list[tuple[float, float]]]
     waiting: list[list[tuple[float, float]]]
     barriers: list[float]
 
     def fraction_waiting(self, until: float) -> float:
-        """Of the workers' time."""
+        """Return the share of the workers' time in which they wait."""
         waited = sum(max(0.0, min(begin + length, until) - begin) for row in self.waiting for begin, length in row)
         return waited / (until * len(self.waiting))
 
 
 def timeline(sync: Synchronization, work: NDArray[np.float64]) -> Timeline:
-    """Of a server at no cost; each worker's row ends with its last iteration."""
+    """Return the timeline of a server at zero cost; each worker's row ends with its last iteration."""
     found = history(sync, work)
     computing: list[list[tuple[float, float]]] = [[] for _ in work]
     waiting: list[list[tuple[float, float]]] = [[] for _ in work]
@@ -59,7 +59,7 @@ def timeline(sync: Synchronization, work: NDArray[np.float64]) -> Timeline:
 
 
 def draw_supersteps(path: Path) -> None:
-    """ElasticBSP, Fig. 2: who waits for whom under three models, the intervals being the same."""
+    """Draw ElasticBSP, Fig. 2: the waiting times under three models with the same intervals."""
     from matplotlib import pyplot
 
     work = np.repeat(np.array(INTERVALS)[:, None], round(2 * SHOWN / min(INTERVALS)), axis=1)
@@ -98,7 +98,7 @@ WORKERS, LOOKAHEAD, SEED = 10, 15, 7
 
 
 def windows(rows: Sequence[Sequence[int]] | NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(end, length) of each candidate Z, in the order in which ZipLine comes to them: it goes through all points."""
+    """Return (end, length) of each candidate Z, in the order in which ZipLine visits them. It visits all points."""
     latest: dict[int, int] = {}
     found = []
     for time, worker in sorted((int(time), worker) for worker, row in enumerate(rows) for time in row):
@@ -109,7 +109,7 @@ def windows(rows: Sequence[Sequence[int]] | NDArray[np.int64]) -> list[tuple[int
 
 
 def draw_windows(path: Path) -> None:
-    """ElasticBSP, Fig. 6: how long the first worker would wait at each barrier that there might be."""
+    """Draw ElasticBSP, Fig. 6: the wait of the first worker at each possible barrier."""
     from matplotlib import pyplot
 
     rows = generate(WORKERS, LOOKAHEAD, SEED)

@@ -1,4 +1,4 @@
-"""Tables of what was measured and simulated, as pages show them; what they are made of is in docs/results."""
+"""Tables of measurements and simulations for the pages, from the data in docs/results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from measurements import OVERLAP_MODELS, OVERLAP_RANKS, RESULTS
 
 SIMULATED_RANKS = (8, 64, 512, 4096, 32768, 65536)
-"""Of the policies solo and quorum of half the ranks, each."""
+"""Numbers of ranks, each simulated with the policies solo and quorum of half the ranks."""
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
@@ -23,7 +23,7 @@ def not_measured(name: str) -> str:
 
 
 def headline() -> str:
-    """The mean latency of each policy at 32 skewed ranks, and of MPI_Allreduce in the same run."""
+    """Return the mean latency of each policy at 32 skewed ranks, and of MPI_Allreduce in the same run."""
     cells = read_results("skew-32")
     sizes = [size for size in sorted({cell["bytes"] for cell in cells}) if size in HEADLINE_SIZES]
     mpi = [fmean(cell["baseline_us"]["mean"] for cell in cells if cell["bytes"] == size) for size in sizes]
@@ -36,11 +36,11 @@ def headline() -> str:
 
 
 def slower() -> str:
-    """Where the library is slower than MPI, in the runs over messages."""
+    """Return the cases in which the library is slower than MPI, in the runs over messages."""
     together = [1 / cell["speedup"] for cell in read_results("latency-8-flat")]
     skewed = [cell for cell in read_results("skew-32-flat") if cell["speedup"] < 1]
     text = (
-        "Over messages, and when all ranks come at the same time, `Full()` takes "
+        "Over messages, and when all ranks arrive at the same time, `Full()` takes "
         f"{min(together):.1f} to {max(together):.1f} times as long as `MPI_Allreduce` (8 ranks, one per node)."
     )
     if skewed:
@@ -53,7 +53,7 @@ def slower() -> str:
 
 
 def build_times() -> str:
-    """The first line of the installation, and `make demo`, in a fresh clone."""
+    """Return the times of the first installation command and of `make demo`, in a fresh clone."""
     path = RESULTS / "build.json"
     if not path.exists():
         return "Not measured yet: `python tools/time_build.py`."
@@ -72,7 +72,7 @@ HEADLINE_SIZES = (8, 1 << 18, 1 << 22)
 
 
 def baselines_table() -> str:
-    """`Full()` and the fastest MPI_Allreduce of all MPIs."""
+    """Return a table of `Full()` and the fastest MPI_Allreduce of all MPIs."""
     if not (RESULTS / "baselines.jsonl").exists():
         return not_measured("baselines")
     cells = read_results("baselines")
@@ -100,7 +100,7 @@ def baselines_table() -> str:
 
 
 def workers_table() -> str:
-    """How many times as many iterations all workers make together as one alone that never waits: AD-PSGD, Fig. 12."""
+    """Return the throughput of all workers, in units of a single worker that never waits (AD-PSGD, Fig. 12)."""
     missing = [name for name in GOSSIP_OF.values() if not (RESULTS / f"{name}.jsonl").exists()]
     if missing:
         return not_measured(" ".join(missing))
@@ -118,7 +118,7 @@ GOSSIP_OF = {ranks: f"gossip-{ranks}" for ranks in (2, 4, 8, 16)}
 
 
 def overlap_table() -> str:
-    """A step of training with PyTorch: alone, with gradients averaged during backward by us, and by DDP."""
+    """Return the times of a training step with PyTorch: on one rank, with our averaging, and with DDP."""
     names = [f"overlap-{model}-{ranks}" for model in OVERLAP_MODELS for ranks in OVERLAP_RANKS]
     missing = [name for name in names if not (RESULTS / f"{name}.jsonl").exists()]
     if missing:
@@ -139,7 +139,7 @@ def overlap_table() -> str:
 
 
 def overlap_in_words(slower: list[str], ddp_hides: list[str]) -> str:
-    """What the table does not say by itself: in which rows overlapping is no gain, and whether DDP's is one."""
+    """Return the conclusions: the rows in which overlapping does not help, and whether DDP's does."""
     ours = "In each row, averaging during `backward` is faster than averaging after it."
     if slower:
         ours = f"Averaging during `backward` is slower than averaging after it for the {', and the '.join(slower)}."
@@ -156,7 +156,7 @@ def read_results(name: str) -> list[dict[str, Any]]:
 
 
 def where(result: dict[str, Any]) -> str:
-    """What comes first: a number without its machine says nothing."""
+    """Return the machine, MPI and commit of a result, which every table shows first."""
     return f"On {result['machine']}; {result['mpi']}; commit {result['commit']}."
 
 
@@ -171,7 +171,7 @@ def time_of(us: float) -> str:
 
 
 def servers_table(found: dict[str, Any]) -> str:
-    """The time to the target of each synchronisation under each load; a job is called `SYNC, LOAD`."""
+    """Return the time to the target of each synchronization under each load; a job is called `SYNC, LOAD`."""
     cells: dict[str, dict[str, str]] = {}
     for job in dict.fromkeys(result["job"] for result in found["results"]):
         sync, _, load = job.partition(", ")
@@ -183,7 +183,7 @@ def servers_table(found: dict[str, Any]) -> str:
 
 
 def _time_to_target(runs: list[dict[str, Any]]) -> str:
-    """Means over seeds: seconds, and times faster than the baseline."""
+    """Return means over seeds: the seconds, and the speedup over the baseline."""
     times, speedups = ([run[key] for run in runs] for key in ("time_to_target_s", "speedup"))
     if None in times:
         return "not reached"
@@ -191,7 +191,7 @@ def _time_to_target(runs: list[dict[str, Any]]) -> str:
 
 
 def defaults_table() -> str:
-    """By network and bytes: what is chosen with few and with many ranks, and the worst cell of all ranks."""
+    """Return the choices by network and bytes, with few and with many ranks, and the worst cell of all ranks."""
     if not (RESULTS / "defaults.jsonl").exists():
         return "Not computed yet: `python docs/generate.py --defaults`."
     cells = read_results("defaults")
@@ -224,7 +224,7 @@ DEFAULTS_RANKS = (8, 100, 1024, 65536)
 
 
 def simulated_latencies() -> str:
-    """The latency of each policy in the simulator, against the number of ranks."""
+    """Return the simulated latency of each policy by the number of ranks."""
     found = [json.loads(line) for line in (RESULTS / "simulated.jsonl").read_text().splitlines()]
     by_ranks = {ranks: [one for one in found if one["ranks"] == ranks] for ranks in SIMULATED_RANKS}
     head = ["ranks", "log2 P"]

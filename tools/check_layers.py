@@ -1,16 +1,16 @@
-"""Checks which layer uses which, in C++ and in Python. Prints what is forbidden; the exit status is 1 if anything is.
+"""Check the dependencies of layers in C++ and in Python. Prints violations; the exit status is 1 if there are any.
 
     python tools/check_layers.py [ROOT]   check
-    python tools/check_layers.py --map    draw the layers and parts and their uses, as in docs/design/layers.md
+    python tools/check_layers.py --map    print the layers and parts with their dependencies, as in docs/design/layers.md
 
-C++: a layer includes its own headers and those of the layers that it may use, which CMakeLists.txt says. <mpi.h> is for
-csrc/transport/mpi_* and csrc/bindings, pybind11 and Python.h are for csrc/bindings.
+C++: a layer includes only its own headers and headers of the layers that CMakeLists.txt allows. Only
+csrc/transport/mpi_* and csrc/bindings may include <mpi.h>. Only csrc/bindings may include pybind11 and Python.h.
 
-Python: every module belongs to a part of the table below and uses the parts that the table gives it; no modules import
-each other in a circle; a name comes from the module that defines it. Pure modules use neither MPI nor the engine; no
-module loads an extra at its top; the benchmarks use the public API. Imports under `if TYPE_CHECKING` are free.
+Python: every module belongs to a part of the table below and uses only the parts that the table allows. Imports have no
+cycles, and a name is imported from the module that defines it. Pure modules use neither MPI nor the engine. No module
+loads an extra at its top. The benchmarks use the public API. Imports under `if TYPE_CHECKING` are free.
 
-Both: no file has more than 500 lines, the extension's stub apart.
+Both: files have at most 500 lines, except the extension's stub.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "pycollectives"
 
-# Each part of the package, from the ground up, with the parts that it uses; it may use what those may use. A part is a
-# module, or a folder without the modules of it that are parts of their own. `pycollectives` is the public API itself.
+# Each part of the package, lowest first, with the parts that it uses. It may also use all parts that those may use. A
+# part is a module, or a folder without the modules that are parts themselves. `pycollectives` is the public API.
 PARTS: dict[str, str] = {
     "_version": "",
     "_core": "",
@@ -84,10 +84,10 @@ PURE = {
 }
 EXTRAS = {"cupy", "matplotlib", "ml_dtypes", "networkx", "rich", "sklearn", "torch"}
 MAY_LOAD_EXTRAS = {"torch", "torch_models"}
-FACADES = {"", "support.native"}  # they give names of other modules
+FACADES = {"", "support.native"}  # they export names of other modules
 LONGEST_FILE = 500  # lines
-STUB = "_core.pyi"  # of one module: it cannot be cut
-MOST_AT_TOP = 11  # modules of the package, besides __init__ and __main__
+STUB = "_core.pyi"  # the stub of one module, which cannot be split
+MOST_AT_TOP = 11  # modules at the top of the package, besides __init__ and __main__
 
 CPP_TESTS = "cpp_test.h"  # of tests/cpp, which the extension for tests calls
 MPI_HEADER = re.compile(r"mpi\.h|mpi4py/.*|transport/mpi_.*")
@@ -102,7 +102,7 @@ class Violation(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """Write it as compilers do."""
+        """Return it in the form of a compiler message."""
         return f"{self.path}:{self.line}: {self.reason}"
 
 
@@ -110,7 +110,7 @@ class Violation(NamedTuple):
 
 
 def cpp_layers(root: Path) -> dict[str, set[str]]:
-    """The layers, each with those that it may use, itself included."""
+    """Return the layers, each with the layers that it may use and itself."""
     layers: dict[str, set[str]] = {}
     for name, uses in re.findall(
         r"^ *pyc_layer\(([\w/]+)([^)]*)\)", (root / "CMakeLists.txt").read_text(), re.MULTILINE
@@ -121,7 +121,7 @@ def cpp_layers(root: Path) -> dict[str, set[str]]:
 
 
 def check_cpp(root: Path) -> Iterator[Violation]:
-    """The forbidden includes of csrc/."""
+    """Yield the forbidden includes of csrc/."""
     layers = cpp_layers(root)
     for path in sorted((root / "csrc").rglob("*")):
         if path.suffix not in {".cc", ".h", ".inc", ".cu", ".cuh"}:
@@ -138,13 +138,13 @@ def check_cpp(root: Path) -> Iterator[Violation]:
 
 
 def layer_of(path: Path) -> str:
-    """The layer of a file or header, by its path in csrc/: its folder; a service's folders belong to the service."""
+    """Return the layer of a file by its path in csrc/: its folder; a service's folders belong to the service."""
     parts = path.parent.parts
     return "/".join(parts[:2] if parts[:1] == ("services",) else parts) or "."
 
 
 def forbidden_include(path: Path, may_use: set[str], quoted: bool, header: str) -> str | None:
-    """Why the file of a layer that may use `may_use` must not include `header`; None if it may."""
+    """Return why a file whose layer may use `may_use` must not include `header`; None if it may."""
     layer = layer_of(path.relative_to("csrc"))
     if MPI_HEADER.fullmatch(header) and not (
         layer == "bindings" or (layer == "transport" and path.name.startswith("mpi_"))
@@ -173,7 +173,7 @@ class Import(NamedTuple):
 
 
 def imports_of(tree: ast.AST, package: str, on_load: bool = True) -> Iterator[Import]:
-    """The imports below `tree`, a module of `package`, without those for type checkers.
+    """Yield the imports below `tree`, a module of `package`, without imports for type checkers.
 
     `from a import b` counts as `a.b`, since b may be a module.
     """
@@ -196,7 +196,7 @@ def imports_of(tree: ast.AST, package: str, on_load: bool = True) -> Iterator[Im
 
 
 def parts_of_package() -> dict[str, set[str]]:
-    """The parts of the package, each with those that it may use, itself included."""
+    """Return the parts of the package, each with the parts that it may use and itself."""
     parts: dict[str, set[str]] = {}
     for name, uses in PARTS.items():
         parts[name] = {name}.union(*(parts[used] for used in uses.split()))
@@ -204,7 +204,7 @@ def parts_of_package() -> dict[str, set[str]]:
 
 
 def part_of(module: str) -> str | None:
-    """The part to which a module of the package belongs, by its name without the package's; None: to none."""
+    """Return the part of a module, given by its name without the package's; None if it has no part."""
     name = module or PACKAGE
     while name not in PARTS:
         name, dot, _ = name.rpartition(".")
@@ -214,7 +214,7 @@ def part_of(module: str) -> str | None:
 
 
 def modules_of(root: Path) -> dict[str, Path]:
-    """The modules of the package and their files, by name without the package's; the package itself is ""."""
+    """Return the modules of the package and their files, by name without the package's; the package itself is ""."""
     modules = {}
     for path in sorted((root / PACKAGE).rglob("*.py")):
         parts = path.relative_to(root / PACKAGE).with_suffix("").parts
@@ -223,7 +223,7 @@ def modules_of(root: Path) -> dict[str, Path]:
 
 
 def defined_in(tree: ast.Module) -> set[str]:
-    """The names that a module defines at its top; a name that it merely imports is another module's."""
+    """Return the names that a module defines at its top, without imported ones."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -234,7 +234,7 @@ def defined_in(tree: ast.Module) -> set[str]:
 
 
 class Use(NamedTuple):
-    """A module of the package that another one imports, and the name that it takes from it, if any."""
+    """A module of the package that another one imports, and the imported name, if any."""
 
     module: str
     name: str
@@ -242,7 +242,7 @@ class Use(NamedTuple):
 
 
 def uses_of(path: Path, root: Path, modules: dict[str, Path]) -> Iterator[Use]:
-    """What a file imports of the package."""
+    """Yield the imports of the package in a file."""
     package = ".".join(path.relative_to(root).parent.parts)
     for used in imports_of(ast.parse(path.read_text()), package):
         top, *inner = used.module.split(".")
@@ -256,7 +256,7 @@ def uses_of(path: Path, root: Path, modules: dict[str, Path]) -> Iterator[Use]:
 
 
 def check_package(root: Path) -> Iterator[Violation]:
-    """The forbidden imports of the package."""
+    """Yield the forbidden imports of the package."""
     may_use = parts_of_package()
     modules = modules_of(root)
     at_top = [name for name in modules if name and "." not in name and modules[name].name != "__init__.py"]
@@ -281,12 +281,12 @@ def check_package(root: Path) -> Iterator[Violation]:
 
 
 def is_pure(module: str) -> bool:
-    """Whether a module, or the folder that it is in, is pure."""
+    """Whether a module or its folder is pure."""
     return any(module == name or module.startswith(f"{name}.") for name in PURE)
 
 
 def check_extras(where: Path, path: Path) -> Iterator[Violation]:
-    """What a module loads from outside that it must not."""
+    """Yield the forbidden imports of a module from outside the package."""
     module = ".".join(where.with_suffix("").parts[1:])
     for used in imports_of(ast.parse(path.read_text()), ".".join(where.parent.parts)):
         top = used.module.split(".")[0]
@@ -299,7 +299,7 @@ def check_extras(where: Path, path: Path) -> Iterator[Violation]:
 
 
 def forbidden_use(module: str, part: str, use: Use, may_use: set[str], modules: dict[str, Path]) -> str | None:
-    """Why a module of `part` must not use another one; None if it may."""
+    """Return why a module of `part` must not use another one; None if it may."""
     used_part = part_of(use.module)
     if used_part is None:
         return f"{use.module} is in no part of the table in tools/check_layers.py"
@@ -315,7 +315,7 @@ def forbidden_use(module: str, part: str, use: Use, may_use: set[str], modules: 
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The circles of a graph, each once, from its first module back to it."""
+    """Return the cycles of a graph without duplicates, each from its first module back to it."""
     found: dict[frozenset[str], list[str]] = {}
     done: set[str] = set()
 
@@ -334,7 +334,7 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def check_lengths(root: Path) -> Iterator[Violation]:
-    """The files that are too long to be about one noun."""
+    """Yield the files that are too long."""
     for folder in ("csrc", PACKAGE, "bench", "tests", "tools", "docs"):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in {".cc", ".h", ".inc", ".cu", ".cuh", ".py", ".pyi"}:
@@ -349,20 +349,20 @@ def check_lengths(root: Path) -> Iterator[Violation]:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def cpp_map(root: Path) -> str:
-    """The layers of csrc/, what each is for, and which layers it uses itself."""
+    """Return a table of the layers of csrc/, with their purposes and the layers that they use directly."""
     lines = re.findall(r"^ *pyc_layer\(([\w/]+)([^)]*)\)  # (.*)$", (root / "CMakeLists.txt").read_text(), re.MULTILINE)
     rows = [[f"`{name}`", about, quoted(uses.split())] for name, uses, about in lines]
     rows.append(["`bindings`", "pybind11; no logic", "everything"])
-    return table(["layer", "what it is for", "uses"], rows)
+    return table(["layer", "purpose", "uses"], rows)
 
 
 def python_map(root: Path) -> str:
-    """The parts of the package, what each is for, and which parts it uses itself."""
+    """Return a table of the parts of the package, with their purposes and the parts that they use directly."""
     modules = modules_of(root)
     rows = []
     for part in [name for name in PARTS if not is_private(name)]:
@@ -377,11 +377,11 @@ def python_map(root: Path) -> str:
             for use in uses_of(file, root, modules)
         } - {part, "_core", "_version", "_zipline", "support"}
         rows.append([f"`{part}`", about.replace("|", "\\|"), quoted([name for name in PARTS if name in used])])
-    return table(["part", "what it is for", "uses, besides `support`"], rows)
+    return table(["part", "purpose", "uses, besides `support`"], rows)
 
 
 def quoted(names: list[str]) -> str:
-    """Names as code."""
+    """Return names as Markdown code."""
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -389,7 +389,7 @@ def quoted(names: list[str]) -> str:
 
 
 def check_bench(root: Path) -> Iterator[Violation]:
-    """What the benchmarks use of the package beside its public API: names and modules without a leading underscore."""
+    """Yield uses by the benchmarks of private names and modules, which start with an underscore."""
     for path in sorted((root / "bench").rglob("*.py")):
         where = path.relative_to(root)
         tree = ast.parse(path.read_text())
@@ -410,17 +410,17 @@ def check_bench(root: Path) -> Iterator[Violation]:
 
 
 def is_private(name: str) -> bool:
-    """Whether `name` starts with an underscore and is not one of Python's own, as `__version__` is."""
+    """Whether `name` starts with an underscore and is not one of Python's, such as `__version__`."""
     return name.startswith("_") and not name.endswith("__")
 
 
 def check(root: Path) -> list[Violation]:
-    """Everything forbidden in the tree at `root`."""
+    """Return all violations in the tree at `root`."""
     return [*check_cpp(root), *check_package(root), *check_bench(root), *check_lengths(root)]
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     root = Path(__file__).resolve().parent.parent
     if sys.argv[1:] == ["--map"]:
         print(cpp_map(root), python_map(root), sep="\n\n")

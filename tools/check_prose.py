@@ -1,11 +1,11 @@
-"""Counts turns of phrase that are hard to read, and fails where one has become more frequent.
+"""Count turns of phrase that are hard to read, and fail if one has become more frequent.
 
     python tools/check_prose.py              compare with the record, tools/prose.json
     python tools/check_prose.py --update     record lower counts; higher ones too with --force
-    python tools/check_prose.py --list TIC   where it stands: FILE:LINE: the sentence around it
+    python tools/check_prose.py --list TIC   print the places: FILE:LINE: the line
 
-Read are the pages, and in the sources of Python and C++ the comments and strings, but no code. A turn that is left on
-purpose stays in the record. TICS says what to write instead.
+The check reads the pages, and the comments and strings of Python and C++ sources, but no code. Deliberate uses stay in
+the record. TICS lists replacements.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TICS = {
     "alone": (r"\balone\b", "only, before the noun"),
     "colon": (r": (nothing|it|no|all|so|they|this|each) [a-z]+", "a new sentence"),
 }
-"""A turn of phrase, and what to write instead."""
+"""Turns of phrase, each with its replacement."""
 
 AREAS = {
     "pages": ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "bench/README.md", "slurm/**/*.md"),
@@ -58,13 +58,13 @@ COMMENT_OR_STRING = re.compile(r'//(?P<comment>[^\n]*)|"(?P<string>(?:[^"\\\n]|\
 
 
 def files(area: str, root: Path) -> list[Path]:
-    """Return the files of an area, but for this one, which has all of them."""
+    """Return the files of an area, except this one, which contains all turns."""
     found = {path for pattern in AREAS[area] for path in root.glob(pattern)}
     return sorted(found - {root / "tools" / "check_prose.py"})
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of prose of a file, with their numbers."""
+    """Yield the lines of prose of a file, with their numbers."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         yield from _of_page(text)
@@ -80,7 +80,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _of_page(text: str) -> Iterator[tuple[int, str]]:
-    """Without code, and without what is generated."""
+    """Yield the lines of a page without code and generated blocks."""
     fence = generated = False
     for number, line in enumerate(text.splitlines(), start=1):
         if line.lstrip().startswith("```"):
@@ -94,7 +94,7 @@ def _of_page(text: str) -> Iterator[tuple[int, str]]:
 
 
 def found_in(area: str, root: Path) -> Iterator[tuple[str, Path, int, str]]:
-    """Each turn that stands in an area, with its place."""
+    """Yield each turn of an area, with its place."""
     patterns = {tic: re.compile(pattern, re.IGNORECASE if tic == "people" else 0) for tic, (pattern, _) in TICS.items()}
     for path in files(area, root):
         for number, line in lines_of(path):
@@ -104,7 +104,7 @@ def found_in(area: str, root: Path) -> Iterator[tuple[str, Path, int, str]]:
 
 
 def count(root: Path) -> dict[str, dict[str, int]]:
-    """Return how often each turn stands in each area."""
+    """Return the number of each turn in each area."""
     counts = {area: dict.fromkeys(TICS, 0) for area in AREAS}
     for area, numbers in counts.items():
         for tic, *_ in found_in(area, root):
@@ -113,7 +113,7 @@ def count(root: Path) -> dict[str, dict[str, int]]:
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """Run the command; the status."""
+    """Run the command line; return the status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--force", action="store_true")

@@ -1,6 +1,6 @@
-"""Compiles the CUDA kernels to PTX: csrc/memory/cuda/kernels.ptx.gz, which builds embed.
+"""Compile the CUDA kernels to PTX in csrc/memory/cuda/kernels.ptx.gz, which builds embed.
 
-    make device-code      # after a change of the kernels; commit the file with it
+    make device-code      # after a change of the kernels; commit the file with the change
 
 The compiler is NVRTC of a fixed version, so the same kernels give the same bytes on every machine. A driver for CUDA
 12.4 or later compiles this PTX for its device, of compute capability 7.5 or later.
@@ -25,7 +25,7 @@ SOURCES = (
     "memory/cuda/kernel_arguments.h",
     "memory/functors.inc",
 )
-"""The file that is compiled, and what it includes."""
+"""The compiled file, and the files that it includes."""
 STANDARD_HEADERS = {
     "cstddef": "#pragma once\n"
     "namespace std { using size_t = decltype(sizeof(0)); enum class byte : unsigned char {}; }",
@@ -36,17 +36,17 @@ STANDARD_HEADERS = {
     "using uint64_t = unsigned long; using uintptr_t = unsigned long;\n"
     "}",
 }
-"""As much of them as the kernels need: NVRTC has none."""
+"""The parts of standard headers that the kernels need, since NVRTC has no standard headers."""
 OPTIONS = (
     "--gpu-architecture=compute_75",
     "--std=c++17",
-    "--fmad=false",  # the bits of the host
-    "--device-as-default-execution-space",  # a lambda is the device's: NVRTC knows no host
+    "--fmad=false",  # the same bits as on the host
+    "--device-as-default-execution-space",  # lambdas are device code, since NVRTC knows no host
 )
 
 
 def digest() -> str:
-    """What the first line of the PTX has of the sources."""
+    """Return the first line of the PTX, which has a digest of the sources."""
     everything = "\n".join([PACKAGE, VERSION, *OPTIONS, *STANDARD_HEADERS.values()]).encode()
     for name in SOURCES:
         everything += (ROOT / "csrc" / name).read_bytes()
@@ -54,7 +54,7 @@ def digest() -> str:
 
 
 def compiler() -> ctypes.CDLL | None:
-    """NVRTC of that version; None if it is not installed."""
+    """Return the library of NVRTC `VERSION`; None if it is not installed."""
     try:
         package = distribution(PACKAGE)
     except PackageNotFoundError:
@@ -98,7 +98,7 @@ def compile_kernels(nvrtc: ctypes.CDLL) -> str:
 def main() -> int:
     """Write the file; return the exit status.
 
-    With --compiler, print the package that is needed for that; with --unpack FILE, write the PTX itself, as builds do.
+    With --compiler, print the required package. With --unpack FILE, write the PTX itself, as builds do.
     """
     if sys.argv[1:] == ["--compiler"]:
         print(f"{PACKAGE}=={VERSION}")

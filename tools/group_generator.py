@@ -1,4 +1,4 @@
-"""Prints how many requests per second the group generators serve, without communication.
+"""Print how many requests per second the group generators serve, without communication.
 
 python tools/group_generator.py [WORKERS ...]
 """
@@ -30,7 +30,7 @@ REQUESTS = 500_000
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     for workers in map(int, sys.argv[1:] or ["64"]):
         for generator in GENERATORS:
             machine = generator.machine(node_of_each(workers, 4))

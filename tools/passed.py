@@ -1,13 +1,13 @@
-"""Runs a check unless it has passed with the same sources, and keeps a record of what has passed.
+"""Run a check unless it has passed with the same sources, and keep a record of passed checks.
 
-    python tools/passed.py [--again] NAME COMMAND...   run COMMAND unless NAME has passed with the sources as they are
-    python tools/passed.py --stale NAME...             status 0 if one of them has not, 1 if all have
+    python tools/passed.py [--again] NAME COMMAND...   run COMMAND unless NAME has passed with the current sources
+    python tools/passed.py --stale NAME...             status 0 if one of them has not passed, 1 if all have
 
-The record is .passed, one line for each check: a digest of everything that its verdict depends on, and its name. Only
-a COMMAND that succeeds changes it; commit it with the change. CHECKS lists the sources of each check. The same record
-has a line for each C++ file, of tools/tidy.py.
+The record is .passed, with a line per check: a digest of all sources of its verdict, and its name. Only a successful
+COMMAND changes the record; commit it with the change. CHECKS lists the sources of each check. The record also has a
+line for each C++ file, from tools/tidy.py.
 
-Digests, not a commit: they are the same after a rebase, in a shallow clone and with changes that are not committed.
+Digests, unlike a commit, stay the same after a rebase and in a shallow clone, and include uncommitted changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADER = "# Written by tools/passed.py and tools/tidy.py: which checks have pass
 
 @dataclass(frozen=True)
 class Check:
-    """What the verdict of a check depends on: files, all files of folders, and the version of a tool."""
+    """The sources of a check's verdict: files, all files of folders, and the version of a tool."""
 
     sources: tuple[str, ...]
     version: tuple[str, ...]
@@ -46,17 +46,17 @@ CHECKS = {
     "tsan": Check((*INSTRUMENTED, "tests/tsan-suppressions.txt"), COMPILER),
 }
 WITH_COMMENTS = ("CMakeLists.txt", "CMakePresets.json", ".clang-tidy")
-"""Files whose comments are no part of their digest."""
+"""Files whose comments do not enter their digest."""
 
 
 def without_comments(text: bytes) -> bytes:
-    """Return the lines of a file that are not empty, without what follows "#" at the begin of a word."""
+    """Return the nonempty lines of a file, without comments, which begin with "#" at the start of a word."""
     lines = (re.sub(rb"(^|\s)#.*", b"", line).rstrip() for line in text.splitlines())
     return b"\n".join(line for line in lines if line)
 
 
 def digest(files: Iterable[Path], root: Path, common: bytes = b"") -> str:
-    """Return a digest of the names and contents of files, and of what they have in common."""
+    """Return a digest of the names and contents of files, and of `common`."""
     whole = hashlib.sha256(common)
     for one in files:
         whole.update(f"{one.relative_to(root)}\0".encode())
@@ -85,7 +85,7 @@ def read(record: Path) -> dict[str, str]:
 
 
 def write(record: Path, passed: dict[str, str], replaced: Callable[[str], bool]) -> None:
-    """Put checks that have passed into the record, in place of those whose name is `replaced`."""
+    """Write passed checks to the record, in place of the entries whose name is `replaced`."""
     kept = {name: value for name, value in read(record).items() if not replaced(name)}
     text = HEADER + "".join(f"{value} {name}\n" for name, value in sorted({**kept, **passed}.items()))
     if not record.exists() or record.read_text() != text:
@@ -93,7 +93,7 @@ def write(record: Path, passed: dict[str, str], replaced: Callable[[str], bool])
 
 
 def current(check: Check, root: Path) -> str | None:
-    """Return the digest of a check's sources as they are; None if its tool is missing."""
+    """Return the digest of a check's current sources; None if its tool is missing."""
     version = version_of(check.version)
     if version is None:
         return None
@@ -106,10 +106,10 @@ def current(check: Check, root: Path) -> str | None:
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """Return the status: of the command, or 0 if it need not run."""
+    """Run the command line; return the status of the command, or 0 if it need not run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--again", action="store_true", help="run it in any case")
-    parser.add_argument("--stale", action="store_true", help="run nothing, and tell by the status")
+    parser.add_argument("--stale", action="store_true", help="run nothing, and report by the status")
     parser.add_argument("name", choices=CHECKS)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)

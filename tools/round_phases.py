@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Says where the time of partial allreduces over messages goes, from the traces of all ranks of one machine.
+"""Print the phases of partial allreduces over messages, from the traces of all ranks of one machine.
 
     PYC_TRACE=run.json tools/mpirun -n 32 python bench/skew.py --ranks-per-node 1 --policy quorum:16 --no-baseline
     tools/round_phases.py --arrivals 16 run.rank*.json
 
-Prints a JSON object: the median over rounds of each phase, in microseconds. With `--arrivals K` the first phase begins
-when the K-th rank has contributed, as a quorum has it; without, at the first start.
+The output is a JSON object with the median over rounds of each phase, in microseconds. With `--arrivals K`, the first
+phase begins when the K-th rank has contributed, as in a quorum. Without, it begins at the first start.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PHASES = {
     "last result": ("all", "result"),
     "last return": ("result", "return"),
 }
-"""By the moments between which they last."""
+"""The phases, each with the moments of its begin and end."""
 
 
 def moments(events: list[dict], ranks: int, arrivals: int | None) -> dict[str, float] | None:
-    """Of one round; None if a rank's events are missing."""
+    """Return the moments of one round; None if a rank's events are missing."""
     times = defaultdict(list)
     for event in events:
         begin = event["ts"]

@@ -1,16 +1,16 @@
-"""Runs a list of steps and ends at the first that fails, or takes 1.5 times its limit.
+"""Run a list of steps, and stop at the first step that fails or takes 1.5 times its limit.
 
-    python3 tools/steps.py LIST [TITLE]    the list .ci/LIST.steps; from the step with this title on
+    python3 tools/steps.py LIST [TITLE]    run the list .ci/LIST.steps, starting with the step of this title
 
-A list has a step in a line: its limit in seconds, its title and a command of the shell. The limit is the time of the
-step on two quiet cores, with room for noise. A step waits for the one before it, with two exceptions:
+Each line of a list is a step: its limit in seconds, its title and a shell command. The limit is the time of the step on
+two idle cores, with a margin for noise. A step waits for the previous one, with two exceptions:
 
     120 title: command        a step
-    & 120 title: command      runs beside the steps after it
+    & 120 title: command      runs beside the following steps
     &19 120 title: command    the same, with this niceness
     wait title                wait here for a step that runs beside others; the end waits for all
 
-build/LIST.json is written after each step: what ran, for how long, with which limit, and how many tests passed.
+After each step, build/LIST.json gets the steps so far, with their times, limits and numbers of passed tests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FAULT = re.compile(
 
 @dataclass
 class Step:
-    """A command with a limit; while it runs, its process and what it has printed."""
+    """A command with a limit; while it runs, its process and output."""
 
     title: str
     limit: int
@@ -55,35 +55,35 @@ class Step:
     status: int | str | None = None
 
     def log(self, folder: Path) -> Path:
-        """Return the file with what it prints."""
+        """Return the file with its output."""
         return folder / f"{re.sub('[^a-z0-9]+', '-', self.title.lower()).strip('-')}.log"
 
     def start(self, root: Path, folder: Path) -> None:
-        """Start it in a session of its own, so that the end of the session is the end of all its processes."""
+        """Start it in its own session, so that all its processes can be ended together."""
         command = ["nice", "-n", str(self.niceness), "bash", "-c", self.command]
         with self.log(folder).open("wb") as log:
             self.process = subprocess.Popen(
                 command, cwd=root, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        # Where the kernel groups processes by session, the priority of the session counts.
+        # If the kernel groups processes by session, the priority of the session counts.
         with contextlib.suppress(OSError):
             Path(f"/proc/{self.process.pid}/autogroup").write_text(str(self.niceness))
         self.begin = time.monotonic()
 
     def ended(self) -> bool:
-        """Whether it has ended; one that takes too long is killed."""
+        """Return whether it has ended; kill it if it takes too long."""
         assert self.process is not None
         self.seconds = time.monotonic() - self.begin
         before = cpu_seconds_of_children()
         self.status = self.process.poll()
-        self.cpu_seconds = cpu_seconds_of_children() - before  # of it and all that it has waited for
+        self.cpu_seconds = cpu_seconds_of_children() - before  # of the command and all processes that it has waited for
         if self.status is None and self.seconds > STRETCH * self.limit:
             self.kill()
             self.status = "too slow"
         return self.status is not None
 
     def kill(self) -> None:
-        """End all processes of its session, also those in process groups of their own."""
+        """End all processes of its session, including other process groups."""
         assert self.process is not None
         until = time.monotonic() + GRACE_S
         while alive := session(self.process.pid):
@@ -97,7 +97,7 @@ class Step:
 
 
 def cpu_seconds_of_children() -> float:
-    """Return the time that processes took which have ended and were waited for."""
+    """Return the CPU seconds of ended child processes that were waited for."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -114,7 +114,7 @@ def session(leader: int) -> list[int]:
 
 
 def parse(text: str) -> list[Step | str]:
-    """Return the steps of a list, and the titles of those to wait for, in order."""
+    """Return the steps of a list in order, and titles where it waits for a step."""
     steps: list[Step | str] = []
     for line in filter(None, (one.partition("  # ")[0].strip() for one in text.splitlines())):
         if line.startswith("#"):
@@ -150,7 +150,7 @@ class Run:
         self.commit = commit(root)
 
     def all(self, steps: list[Step | str]) -> int:
-        """Run them; 1 if one fails."""
+        """Run the steps; return 1 if one fails, otherwise 0."""
         try:
             for one in steps:
                 if isinstance(one, Step):
@@ -174,7 +174,7 @@ class Run:
         return 0
 
     def wait(self, step: Step) -> bool:
-        """Wait for a step and show what it prints; False if it, or a step beside it, fails."""
+        """Wait for a step and show its output; return False if it, or a step beside it, fails."""
         print(f"\n=== {step.title}", flush=True)
         self.unseen.remove(step)
         with step.log(self.folder).open("rb") as log:
@@ -193,7 +193,7 @@ class Run:
                 time.sleep(0.2)
 
     def fail(self, step: Step, *, shown: bool) -> bool:
-        """Say what failed; False."""
+        """Print the failure; return False."""
         text = step.log(self.folder).read_text(errors="replace")
         if not shown:
             print(f"\n=== {step.title}\n{text}")
@@ -207,8 +207,8 @@ class Run:
         return False
 
     def print_times(self) -> None:
-        """Print how long each step took."""
-        print("\n=== wall time, and that of all cores")
+        """Print the time of each step."""
+        print("\n=== wall time and CPU time")
         for one in self.started:
             how = " (beside others)" if one.beside else ""
             print(f"{one.seconds:5.0f} s of {one.limit:5d} s, {one.cpu_seconds:5.0f} s  {one.title}{how}")
@@ -241,7 +241,7 @@ class Run:
 
 
 def commit(root: Path) -> str | None:
-    """Return the commit of a checkout, with "-dirty" if it has changes; None if it is none."""
+    """Return the commit of a checkout, with "-dirty" if it has changes; None if there is no checkout."""
     git = ["git", "-C", str(root)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
     changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False).stdout
@@ -255,7 +255,7 @@ def machine() -> str:
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """Run a list; the status."""
+    """Run a list; return the status."""
     if len(arguments) not in (1, 2):
         sys.exit(__doc__)
     steps = parse((root / ".ci" / f"{arguments[0]}.steps").read_text())

@@ -1,11 +1,11 @@
-"""Runs clang-tidy on the C++ files that it has not passed yet as they are now.
+"""Run clang-tidy on the C++ files that have not passed it in their current state.
 
     python tools/tidy.py [--all] [--jobs N] BUILD_FOLDER
 
-The record of tools/passed.py has one line for each .cc file: a digest of all that its verdict depends on. That is the
-file itself, every header of csrc that it includes, directly or not, .clang-tidy, what decides how it is compiled
-(CMakeLists.txt, CMakePresets.json) and clang-tidy's version. A file whose digest is there is not checked again; --all
-checks every file. Each file that passes is recorded, also if others do not.
+The record of tools/passed.py has a line for each .cc file with a digest of all sources of its verdict: the file, the
+headers of csrc that it includes directly or indirectly, .clang-tidy, the compile settings (CMakeLists.txt,
+CMakePresets.json) and clang-tidy's version. A file whose digest is recorded is not checked again. --all checks every
+file. Each file that passes is recorded, even if others fail.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "csrc"
 TESTS = ROOT / "tests" / "cpp"
 OF_ALL = (".clang-tidy", "CMakeLists.txt", "CMakePresets.json")
-"""What the verdict on every file depends on."""
+"""The sources of the verdict on every file."""
 
 INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 @cache
 def included(path: Path) -> tuple[Path, ...]:
-    """Return the files of ours that `path` includes itself: found beside it, from csrc, or from tests/cpp."""
+    """Return our files that `path` includes directly: found beside it, in csrc, or in tests/cpp."""
     found = []
     for name in INCLUDE.findall(path.read_bytes()):
         places = [folder / name.decode() for folder in (path.parent, SOURCES, TESTS)]
@@ -49,7 +49,7 @@ def included(path: Path) -> tuple[Path, ...]:
 
 
 def closure(path: Path) -> list[Path]:
-    """Return `path` and all that it includes, directly or not, in one order."""
+    """Return `path` and all files that it includes, directly or indirectly, in a fixed order."""
     seen, waiting = {path}, [path]
     while waiting:
         new = set(included(waiting.pop())) - seen
@@ -59,7 +59,7 @@ def closure(path: Path) -> list[Path]:
 
 
 def of_all() -> bytes:
-    """Return a digest of what the verdict on every file depends on."""
+    """Return a digest of the sources of the verdict on every file."""
     version = version_of(("clang-tidy", "--version"))
     if version is None:
         sys.exit("clang-tidy: not found; `make tidy` installs it")
@@ -68,7 +68,7 @@ def of_all() -> bytes:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Check what has to be checked; SystemExit with clang-tidy's status if it finds anything."""
+    """Check the files without a record; SystemExit with clang-tidy's status if it finds anything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path, help="with compile_commands.json")
     parser.add_argument("--all", action="store_true", help="check every file")
@@ -90,13 +90,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def passing(chosen: list[str], build: Path, jobs: int) -> Iterator[str]:
-    """Run clang-tidy on files, some at a time; those that pass, as they do. Prints what it finds in the others."""
+    """Run clang-tidy on files in parallel; yield files as they pass, and print the findings in others."""
     if not chosen:
         return
     commands = json.loads((build / "compile_commands.json").read_text())
     compiled = {(Path(command["directory"]) / command["file"]).resolve() for command in commands}
     unknown = [path for path in chosen if ROOT / path not in compiled]
-    if unknown:  # clang-tidy would leave them out without a word
+    if unknown:  # clang-tidy would skip them silently
         sys.exit(f"{build}: no compile command for {', '.join(unknown)}")
     command = ["clang-tidy", "--quiet", "-p", str(build), "--config-file", str(ROOT / ".clang-tidy")]
 

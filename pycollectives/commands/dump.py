@@ -33,7 +33,7 @@ __all__ = ["dump"]
 def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> None:
     """Show the newest rounds of a running program's processes on this machine.
 
-    Without PIDs, the processes are those of this SLURM job, or of your only job here. Each process receives SIGUSR2 and
+    Without PIDs, show the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and
     writes its record to its PYC_DUMP_DIR, or to its working folder.
     """
     documents, silent = flight.request(pids or _chosen(every), timeout)

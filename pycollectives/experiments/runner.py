@@ -1,4 +1,4 @@
-"""Run an experiment: all jobs in sequence in one program, so that they share the state of the machine."""
+"""Run all jobs of an experiment in sequence in one program, so that they share the state of the machine."""
 
 from __future__ import annotations
 

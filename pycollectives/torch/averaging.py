@@ -23,7 +23,7 @@ __all__ = ["GradientAverager"]
 
 UNUSED = (
     "backward() after average_gradients(), whose averages no step() has used: call step() before, or drop them by "
-    "zero_grad() of this optimizer; that of the model does not"
+    "zero_grad() of this optimizer; zero_grad() of the model does not drop them"
 )
 
 

@@ -53,7 +53,7 @@ def name_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, model: to
                 names = group.get("param_names")
                 name = names[place] if names else of_model.get(id(parameter))
                 return f"{place} of group {number}" if name is None else repr(name)
-    return "that is not the optimizer's any more"
+    return "that is no longer the optimizer's"
 
 
 @dataclass(frozen=True)
