@@ -67,7 +67,7 @@ class PackedState:
             pickler.dump((state, [_hyperparameters(group) for group in groups], optimizer.defaults))
         except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
             raise TypeError(
-                f"optimizer: its state or hyperparameters cannot be sent to the other ranks ({error}): pass "
+                f"optimizer: its state or hyperparameters cannot be sent to the other ranks ({error}): give "
                 "broadcast_state=False, and set them to the same values on all ranks"
             ) from None
         self.text = file.getvalue()
