@@ -162,18 +162,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             yield deadline
 
     def _begin(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> list[torch.Tensor]:
-        """Check and compare the arguments of all ranks, and broadcast rank 0's state; collective.
+        """Compare the arguments of all ranks, broadcast rank 0's state, and return the parameters; collective.
 
-        Parameters
-        ----------
-        check
-            Function that checks the derived class's arguments. It returns the arguments that must be the same on all
-            ranks, and a `Waits`.
-
-        Returns
-        -------
-        list of torch.Tensor
-            The parameters of the wrapped optimizer.
+        `check` checks the derived class's arguments; it returns those that must be equal on all ranks, and a `Waits`.
         """
         self._comm.agree(type(self).__name__, lambda: self._checked(check))
         self._timeout = self._comm.timeout if self._timeout is None else self._timeout
@@ -217,7 +208,10 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     # ------------------------------------------------------------------------------------------------ all ranks
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Deliver all pending data; collective. See the derived class."""
+        """Deliver all pending data; collective.
+
+        `timeout`: limit in seconds, by default this optimizer's; `math.inf` for no limit.
+        """
         self._check_between_steps("flush")
         self._flush(self._deadline(timeout))
 
@@ -243,12 +237,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def synchronize_parameters(self, *, timeout: float | None = None) -> None:
         """Flush, then set the parameters of all ranks to their mean (eager-SGD, section 5); collective.
 
-        The wrapped optimizer's state, such as momentum, and the model's buffers stay local.
-
-        Parameters
-        ----------
-        timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+        The wrapped optimizer's state, such as momentum, and the model's buffers stay local. `timeout`: limit in
+        seconds, by default this optimizer's; `math.inf` for no limit.
 
         Raises
         ------
@@ -336,7 +326,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Flush, then return the mean over ranks of a number or an array, such as a loss; collective.
 
         All ranks call it equally often, between steps; they may have made different numbers of steps. Python evaluates
-        the argument before the flush. Call `flush` first if the metric must include late gradients.
+        the argument before the flush. Call `flush` first if the metric must include late gradients. The mean is the
+        same on all ranks, and an array if `metric` is one.
 
         Parameters
         ----------
@@ -344,11 +335,6 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             A number, or an array of the same shape on all ranks, as for `Communicator.mean`.
         timeout
             Limit in seconds, by default this optimizer's; `math.inf` for no limit.
-
-        Returns
-        -------
-        float or numpy.ndarray
-            The mean, the same on all ranks; an array if `metric` is one.
 
         Raises
         ------
@@ -368,12 +354,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
         Call it at the end of training, before evaluation. Ranks may have made different numbers of steps. They end with
         the same parameters and, if a model was given at creation, the same buffers (see `average_buffers`). Averages
-        that no `step()` used are dropped.
-
-        Parameters
-        ----------
-        timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+        that no `step()` used are dropped. `timeout`: as for `flush`.
 
         Raises
         ------
@@ -414,12 +395,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Flush, then leave; collective.
 
         The wrapped optimizer and the model stay usable. Averages that no `step()` used are dropped. A second call does
-        nothing.
-
-        Parameters
-        ----------
-        timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+        nothing. `timeout`: as for `flush`.
 
         Raises
         ------
@@ -442,15 +418,10 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._closed = True
 
     def abort(self) -> int:
-        """Leave at once, without waiting for other ranks, and discard pending contributions.
+        """Leave at once, without waiting for other ranks; return the number of discarded contributions.
 
         Use it after an error from which no other call can continue. The wrapped optimizer and the model stay usable.
         Call it on all ranks before you make another optimizer on the communicator.
-
-        Returns
-        -------
-        int
-            The number of discarded contributions.
         """
         if self._closed:
             return 0
