@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         def check_usable(self) -> None: ...
 
     class Creator(Protocol):
-        """An object with a context: a communicator."""
+        """An object that creates collectives: a communicator, with its context."""
 
         @property
         def _context(self) -> Context: ...

@@ -92,7 +92,7 @@ class Checks(NoChecks):
         self.try_to_meet(Call(call), timeout)
 
     def finish(self, timeout: float | None) -> None:
-        """Meet for the last time."""
+        """Compare the close of the communicator with the other ranks, and end the checks."""
         deadline = Deadline(timeout)
         self.try_to_meet(Call("close of the communicator"), deadline.remaining())
         if self._over:

@@ -195,7 +195,7 @@ class Skip:
     trigger: int = 1
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check the fields."""
         integer_field(self, "max_jump", at_least=1, at_most=MOST)
         integer_field(self, "trigger", at_least=1, at_most=MOST)
 

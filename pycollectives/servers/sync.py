@@ -83,7 +83,7 @@ class Patient(Synchronization):
     patience: float = field(default=10.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check it."""
+        """Check the field."""
         if self.patience != math.inf:
             number_field(self, "patience")
         if self.patience <= 0:
@@ -150,7 +150,7 @@ class SSP(Patient):
     s: int
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check the fields."""
         super().__post_init__()
         integer_field(self, "s", at_least=0, at_most=MOST)
 
@@ -182,7 +182,7 @@ class DSSP(Patient):
     hi: int
 
     def __post_init__(self) -> None:
-        """Check all."""
+        """Check the fields."""
         super().__post_init__()
         integer_field(self, "lo", at_least=0, at_most=MOST)
         integer_field(self, "hi", at_least=0, at_most=MOST)
@@ -224,7 +224,7 @@ class ElasticBSP(Patient):
     objective: str = "waiting"
 
     def __post_init__(self) -> None:
-        """Check all."""
+        """Check the fields."""
         super().__post_init__()
         integer_field(self, "lookahead", at_least=1, at_most=LONGEST_LOOKAHEAD)
         checked_choice("ElasticBSP: algorithm", self.algorithm, ALGORITHMS)
@@ -265,7 +265,7 @@ class EAMSGD(Synchronization):
     alpha: float
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check the fields."""
         integer_field(self, "period", at_least=1, at_most=MOST)
         number_field(self, "alpha")
         if not 0 < self.alpha < 1:
@@ -290,7 +290,7 @@ class Ringmaster(Synchronization):
     limit: int
 
     def __post_init__(self) -> None:
-        """Check it."""
+        """Check the field."""
         integer_field(self, "limit", at_least=1, at_most=MOST)
 
     def engine_arguments(self) -> dict[str, Any]:
@@ -317,7 +317,7 @@ class Rennala(Synchronization):
     batch: int
 
     def __post_init__(self) -> None:
-        """Check it."""
+        """Check the field."""
         integer_field(self, "batch", at_least=1, at_most=MOST)
 
     def engine_arguments(self) -> dict[str, Any]:

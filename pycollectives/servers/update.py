@@ -38,7 +38,7 @@ class SGD(UpdateRule):
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check the fields."""
         checked_number(self, "rate", 0.0, math.inf)
         checked_number(self, "momentum", 0.0, 1.0)
 
@@ -70,7 +70,7 @@ class Adam(UpdateRule):
     epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
-        """Check all."""
+        """Check the fields."""
         checked_number(self, "rate", 0.0, math.inf)
         checked_number(self, "beta1", 0.0, 1.0)
         checked_number(self, "beta2", 0.0, 1.0)

@@ -37,7 +37,7 @@ class Costs:
             raise ValueError(f"costs: expected seconds of at least 0, got {astuple(self)}")
 
     def __str__(self) -> str:
-        """Write it in words."""
+        """Return a description in words."""
         return (
             f"L = {1e6 * self.latency:.3g} us, o = {1e6 * self.overhead:.3g} us, "
             f"G = {1e9 * self.gap_per_byte:.3g} ns/B, {1e9 * self.reduce_per_byte:.3g} ns/B reduced"

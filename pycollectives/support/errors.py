@@ -46,7 +46,7 @@ class RankFailedError(RuntimeError):
     """
 
     def __init__(self, text: str = "", ranks: Sequence[int] = ()) -> None:
-        """Make one."""
+        """Create the error with its text and the dead ranks."""
         super().__init__(text)
         self.ranks = tuple(ranks)
 

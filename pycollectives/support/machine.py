@@ -46,7 +46,7 @@ class Machine:
         return asdict(self)
 
     def __str__(self) -> str:
-        """Write it in words."""
+        """Return a description in words."""
         return f"{self.cpu}, {self.cores} cores, {self.mpi}"
 
 

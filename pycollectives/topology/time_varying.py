@@ -231,7 +231,7 @@ def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVary
 
 
 def _exchanges(nodes: int, width: int, bit: int, turn: int) -> list[tuple[int, int]]:
-    """Return the edges of a step: pairs of nodes with number modulo 2 = `turn` average, the others within a node."""
+    """Return the edges of a step: pairs of nodes average if their number modulo 2 is `turn`, others within a node."""
     edges: list[tuple[int, int]] = []
     for number, first in enumerate(node for node in range(nodes) if not node & bit):
         members = [range(node * width, (node + 1) * width) for node in (first, first | bit)]

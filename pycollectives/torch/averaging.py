@@ -108,7 +108,7 @@ class GradientAverager:
 
     @torch.compiler.disable
     def _on_gradient(self, bucket: Bucket, number: int, parameter: torch.Tensor) -> None:
-        """Count a ready gradient, and contribute its bucket if it was the last; a hook that backward calls."""
+        """Count a ready gradient, and contribute its bucket after the last one. Backward calls this hook."""
         if not self._is_open():
             self._remove_hooks()
             return
@@ -168,7 +168,7 @@ class GradientAverager:
                 self._check_gradient(parameter, parameter if parameter.grad is None else parameter.grad, part)
 
     def _check_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor, part: torch.Tensor) -> None:
-        """Refuse a gradient, or a parameter in its place, that does not fit its part of the bucket."""
+        """Raise an error if a gradient, or its parameter, does not fit its part of the bucket."""
         if (why_not := why_not_averaged(gradient, part)) is not None:
             raise TypeError(f"the gradient of parameter {self._name_of(parameter)} is not averaged: {why_not}")
 

@@ -16,7 +16,7 @@ __all__ = ["ExactMean"]
 
 
 class ExactMean:
-    """Computes the mean over the ranks that have not left. Creation and calls are collective.
+    """Compute the mean over the ranks that have not left. Creation and calls are collective.
 
     Attributes
     ----------

@@ -90,7 +90,7 @@ class Exchange(ABC, Generic[AveragingT]):
 
     @abstractmethod
     def equalize(self, deadline: Deadline) -> None:
-        """Show the mean of all ranks' models, after a flush; collective."""
+        """Set the parameters to the mean of all ranks' models, after a flush; collective."""
 
     def leave(self) -> None:
         """Leave without waiting for other ranks."""

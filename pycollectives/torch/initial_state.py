@@ -20,7 +20,7 @@ __all__ = ["InitialState"]
 
 
 class InitialState:
-    """Broadcasts the initial state from rank 0.
+    """Broadcast the initial state from rank 0.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What ranks compare before they train: settings, the output folder, and the data and weights made of them."""
+"""Comparisons between ranks before they train: settings, the output folder, and the data and weights they give."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LONGEST = 120
 
 
 def require_same_settings(settings: Settings, comm: Communicator, *, resume: bool, on_failure: str = "raise") -> None:
-    """Compare what all ranks are asked to do, and check that they see the same output folder; collective.
+    """Compare the settings of all ranks, and check that they see the same output folder; collective.
 
-    Nothing else may be sent before. If batch or number of steps differ, so do the sizes and the number of messages.
+    Call it before any other communication: if batches or numbers of steps differ, ranks exchange different messages.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def require_same_settings(settings: Settings, comm: Communicator, *, resume: boo
 
 
 def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> None:
-    """Compare what ranks made of the same settings, since files and environment variables may differ; collective.
+    """Compare the data and weights of all ranks, since files and environment variables may differ; collective.
 
     Raises
     ------
@@ -57,17 +57,17 @@ def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> Non
 
 @dataclass(frozen=True)
 class _Texts:
-    """Texts of one rank, to be compared with those of the others."""
+    """Texts of one rank that are compared with the texts of the other ranks."""
 
     texts: dict[str, str]
 
     def signature(self) -> dict[str, str]:
-        """Return what must be the same on all ranks."""
+        """Return the values that must be the same on all ranks."""
         return {key: shortened(text, LONGEST) for key, text in self.texts.items()}
 
 
 def _asked(settings: Settings, resume: bool) -> dict[str, str]:
-    """Return what a rank is asked to do, in texts. The folder's path may differ: `require_shared` is for that."""
+    """Return a rank's settings as texts. The folder's path may differ: `require_shared` checks the folder."""
     texts = {key: _text(value) for key, value in vars(settings).items()}
     texts["output"] = "not given" if settings.output is None else "given"
     return {**texts, "resume": str(resume)}
@@ -80,12 +80,12 @@ def _made(dataset: Dataset, model: Model) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """Return the same for what means the same: options in another order, 10 and 10.0."""
+    """Return the same text for equal values, such as options in another order, or 10 and 10.0."""
     if isinstance(value, Choice):
         return str(Choice(value.name, {key: _number(value.options[key]) for key in sorted(value.options)}))
     return str(_number(value))
 
 
 def _number(value: object) -> object:
-    """Return a whole number as an integer, and what is something else as it is."""
+    """Return whole numbers as integers, and other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

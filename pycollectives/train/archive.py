@@ -1,4 +1,4 @@
-"""NumPy's files of a replica: `weights`, and `PART.KEY` for each array of the model's state, and of other parts'."""
+"""Files of a replica in NumPy's format: `weights`, and `PART.KEY` for each array of a part's state."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ __all__ = ["HasState", "pack", "read", "unpack"]
 
 
 class HasState(Protocol):
-    """What is written beside the weights, such as an optimizer."""
+    """A part that is written beside the weights, such as an optimizer."""
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return its arrays by name."""
 
     def load_state(self, state: Mapping[str, NDArray[Any]], /) -> None:
-        """Take back what `state` returned."""
+        """Load the arrays that `state` returned."""
 
 
 def pack(model: Model, **others: HasState) -> dict[str, NDArray[Any]]:
-    """Return what a file has of a model, and of other parts by their names: the arrays themselves, if on the host."""
+    """Return the arrays for a file: a model's, and those of other parts by name. Arrays on the host are not copied."""
     parts: dict[str, HasState] = {"model": model, **others}
     states = {f"{name}.{key}": to_host(array) for name, part in parts.items() for key, array in part.state().items()}
     return {"weights": to_host(model.weights), **states}
 
 
 def unpack(file: Mapping[str, NDArray[Any]], model: Model, **others: HasState) -> None:
-    """Give back to them what `pack` returned."""
+    """Load the arrays that `pack` returned into the model and the other parts."""
     assign(model.weights, file["weights"])
     parts: dict[str, HasState] = {"model": model, **others}
     for name, part in parts.items():
@@ -51,7 +51,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     Raises
     ------
     ValueError
-        It is damaged, or is not there; says which.
+        The file is damaged or missing; the text names the cause.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

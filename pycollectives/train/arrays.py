@@ -1,4 +1,4 @@
-"""Flat arrays of a replica, of NumPy or, in memory of a device, tensors of PyTorch: what has to be written for both.
+"""Flat arrays of a replica: NumPy arrays, or PyTorch tensors on a device. Functions that differ between the two.
 
 Most operators are the same for both, and so are the functions of `module_of`.
 """
@@ -25,7 +25,7 @@ def module_of(array: Any) -> Any:
 
 
 def to_host(array: Any) -> NDArray[Any]:
-    """Return an array of NumPy with its values: itself, or a copy."""
+    """Return the values as a NumPy array: the array itself, or a copy."""
     values: NDArray[Any] = array if isinstance(array, np.ndarray) else array.cpu().numpy()
     return values
 
@@ -40,7 +40,7 @@ def assign(array: Any, values: NDArray[Any]) -> None:
 
 @contextlib.contextmanager
 def on_host(array: Any) -> Iterator[NDArray[Any]]:
-    """Give its values, as an array of NumPy; what is written there is in the array afterwards."""
+    """Yield the values as a NumPy array; changes to it are copied back at the end of the block."""
     values = to_host(array)
     yield values
     if values is not array:

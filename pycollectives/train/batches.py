@@ -1,4 +1,4 @@
-"""Which examples each rank takes in which step: a function of seed and step alone, so a resumed run takes the same."""
+"""Choose each rank's examples in each step. Only seed and step count, so a resumed run takes the same examples."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["Batches", "of_similar_length"]
 
 
 class Batches:
-    """One rank's share of total batches. Each epoch is a permutation of the examples; the rest is left.
+    """One rank's share of the batches. Each epoch is a permutation of the examples; an incomplete batch is left out.
 
     Parameters
     ----------
     dataset
         The same on all ranks.
     batch
-        Examples of all ranks together in a step; a multiple of `ranks`, at most the examples that there are.
+        Examples of all ranks together in a step: a multiple of `ranks`, at most the number of examples.
     rank, ranks
-        Whose share.
+        The rank whose share this is, and the number of ranks.
     seed
-        Of the permutations.
+        Seed of the permutations.
     """
 
     def __init__(self, dataset: Dataset, batch: int, *, rank: int, ranks: int, seed: int) -> None:
@@ -53,7 +53,7 @@ class Batches:
         return dealt
 
     def work(self, steps: int) -> NDArray[np.float64]:
-        """Return how much every rank has to do in each step, shape (ranks, steps): its longest example, mean 1.
+        """Return the work of every rank in each step, shape (ranks, steps): the longest example, scaled to mean 1.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class Batches:
         return np.asarray(longest / longest.mean(), dtype=np.float64)
 
     def _of_all(self, number: int) -> NDArray[np.intp]:
-        """Return the examples of all ranks in a step, shape (ranks, batch / ranks), with the ranks of the beginning."""
+        """Return the examples of all ranks in a step, shape (ranks, batch / ranks), for the initial number of ranks."""
         epoch, step = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch, self._chosen = epoch, self._draw(np.random.default_rng((self._seed, epoch)))
@@ -86,7 +86,7 @@ def of_similar_length(
 ) -> NDArray[np.intp]:
     """Return batches, shape (batches, size), in random order, each with examples of neighboring lengths.
 
-    Buckets (eager-SGD, section 2.1): little is computed in vain, and a batch takes as long as its longest example.
+    Buckets (eager-SGD, section 2.1): there is little padding, and a batch takes as long as its longest example.
     """
     ordered = examples[np.argsort(lengths[examples], kind="stable")]
     return random.permutation(ordered.reshape(-1, size))

@@ -1,14 +1,13 @@
-"""Checkpoints: a folder for each, with a file per rank in NumPy's format; `latest` names the newest that is whole.
+"""Checkpoints: a folder for each, with a file per rank in NumPy's format; `latest` names the newest complete one.
 
     CHECKPOINT/latest                  "step-00000120.3"
     CHECKPOINT/step-00000120.3/rank-0003.npz
 
-A rank's file has its weights, the state of the model, the optimizer and what else is given, and where the rank stands:
-its next step, which may be another than its neighbor's. `latest` is replaced when the files of all ranks are on the
-disk, and the checkpoint before is deleted when `latest` is: a job that is killed, or a node that crashes, leaves one of
-them whole.
+A rank's file has its weights, the state of the model, of the optimizer and of other parts, and the rank's next step,
+which may differ from its neighbor's. `latest` is replaced when the files of all ranks are on the disk. After that, the
+previous checkpoint is deleted. If a job is killed or a node crashes, one of the two is complete.
 
-Whatever fails, on whichever rank, every rank raises: none is left waiting for one that has given up.
+If a call fails on one rank, every rank raises an error, so no rank waits for it.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _together = partial(together, "checkpoint")
 
 
 def exists(folder: Path, comm: MPI.Comm) -> bool:
-    """Whether there is one, as rank 0 sees it; collective."""
+    """Whether rank 0 finds a checkpoint; collective."""
     return _together(comm, lambda: (folder / "latest").exists(), by=0)
 
 
 def forget(folder: Path, comm: MPI.Comm, results: Iterable[Path] = ()) -> None:
-    """Name no checkpoint as the newest: a training begins anew; collective. Its files stay until `save`.
+    """Forget the newest checkpoint, so that training begins from step 0; collective. Its files stay until `save`.
 
-    `results` of the run before are then deleted, by rank 0.
+    Rank 0 then deletes `results` of the previous run.
     """
     _together(comm, lambda: _forget(folder, results), by=0)
 
@@ -69,7 +68,7 @@ def save(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState] = MappingProxyType({}),
 ) -> None:
-    """Write one, and delete the one before; collective, after the replicas have settled.
+    """Write a checkpoint, and delete the previous one; collective, after the replicas have settled.
 
     Parameters
     ----------
@@ -78,11 +77,11 @@ def save(
     comm
         All ranks.
     training, replica
-        What is written.
+        Training and replica to write.
     setting
-        What a run that goes on from here must share.
+        Settings that must be the same in a run that continues from here.
     others
-        Of which the state is written too, by their names.
+        Other parts whose state is written, by name.
     """
     newest = comm.allreduce(training.number, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
@@ -103,7 +102,7 @@ def load(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState] = MappingProxyType({}),
 ) -> None:
-    """Load what `save` wrote of the same parts; collective.
+    """Load a checkpoint of the same parts; collective.
 
     Another number of ranks may have written it: replicas were equal then. A rank without a file of its own takes
     another rank's: only the state of its optimizer, and its step, may differ.
@@ -111,8 +110,7 @@ def load(
     Raises
     ------
     ValueError
-        It was written for another setting or after more steps than are to be taken; or a file is damaged or not there.
-        On all ranks.
+        Its settings differ, it has more steps than this run takes, or a file is damaged or missing. On all ranks.
     """
     whole = folder / _together(comm, lambda: _newest_there(folder), by=0)
     _together(comm, lambda: _take_up(whole, comm, training, replica, setting, others))
@@ -124,9 +122,9 @@ def newest(folder: Path) -> str:
     Raises
     ------
     OSError
-        There is none.
+        There is no checkpoint.
     ValueError
-        The file `latest` names something else than a folder beside it.
+        The file `latest` does not name a folder beside it.
     """
     name = (folder / "latest").read_text(encoding="utf-8").strip()
     if not re.fullmatch(r"step-[0-9]+\.[0-9]+(\.again)*", name):
@@ -142,9 +140,9 @@ def _newest_there(folder: Path) -> str:
 
 
 def _cleared(folder: Path, name: str) -> str:
-    """Remove what a run that was killed has left, and return a name that the checkpoint before does not have.
+    """Remove the files of a killed run, and return a name other than the previous checkpoint's.
 
-    It has the same if a training that has finished is resumed: it takes no step.
+    The two have the same step if a finished training is resumed.
     """
     before = newest(folder) if (folder / "latest").exists() else ""
     _remove_all_but(folder, before)
@@ -209,5 +207,5 @@ def _take_up(
 
 
 def _typed(setting: Any) -> str:
-    """Return a setting as the command line has it."""
+    """Return a setting as on the command line."""
     return str(Choice(**setting) if isinstance(setting, dict) and "name" in setting else setting)

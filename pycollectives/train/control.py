@@ -1,4 +1,4 @@
-"""The control channel of a training: ranks tell each other that one is to stop, or has failed."""
+"""The control channel of a training: a rank that must stop or has failed notifies the others."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ ANSWER_S = 0.5
 class ControlChannel:
     """One rank's end of the channel; made and left collectively. A rank waits for others only in `barrier`.
 
-    A rank that is to stop, or that leaves the `with` block by an exception, sends a message to the others. They receive
+    A rank that must stop, or that leaves the `with` block by an exception, sends a message to the others. They receive
     it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block together unless one has
-    failed, so a failure of one rank is an error on all, wherever they are.
+    failed, so a failure of one rank raises an error on every rank.
 
-    A rank that waits for long in a barrier tells the others that it is there, and all that are there do as well: so
-    each can say on stderr who has not come.
+    A rank that waits for long in a barrier notifies the others, and so does every other rank in the barrier. Each of
+    them can then print the missing ranks on stderr.
 
     Parameters
     ----------
     comm
         All ranks.
     is_signalled
-        Whether this rank is to stop.
+        Whether this rank must stop.
     continues
-        Whether survivors of a death continue: then no rank may keep waiting here.
+        Whether survivors of a death continue. In that case no rank may keep waiting here.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ControlChannel:
         self._sends: list[MPI.Request] = []
 
     def is_stopped(self) -> bool:
-        """Whether to stop, as far as this rank knows.
+        """Whether any rank must stop, as far as this rank knows.
 
         Raises
         ------
@@ -83,12 +83,12 @@ class ControlChannel:
         return self._stopped
 
     def barrier(self) -> None:
-        """Wait for all ranks, and poll for messages meanwhile; collective.
+        """Wait for all ranks, and receive messages while waiting; collective.
 
         Raises
         ------
         RankFailedError
-            Another rank has failed, before it came here or after.
+            Another rank has failed, before or after it reached the barrier.
         """
         self._barrier += 1
         arrived = self.comm.Ibarrier()
@@ -101,7 +101,7 @@ class ControlChannel:
         self._poll()
 
     def _warn(self, warning: StallWarning) -> None:
-        """Say who has not come if this rank has waited for long; tell the others before that it is there."""
+        """Print the missing ranks after a long wait; before that, notify the others that this rank waits."""
         is_asked = self._waits.max() >= self._barrier
         if self._told < self._barrier and (is_asked or warning.is_due(within=ANSWER_S)):
             self._told = self._waits[self.comm.rank] = self._barrier
@@ -162,7 +162,7 @@ class ControlChannel:
             self._send(FAILED)
 
     def _on_death(self) -> None:
-        """Let every rank that waits here, or will, raise an error: MPI reports a death to some ranks only."""
+        """Make every rank that waits here, now or later, raise an error: MPI reports a death to some ranks only."""
         if self._continues:
             self.comm.Revoke()
 

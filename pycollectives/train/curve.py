@@ -1,9 +1,9 @@
-"""How well rank 0's replica did at the ends of epochs, over all runs of a training.
+"""The scores of rank 0's replica at the ends of epochs, over all runs of a training.
 
-    FOLDER/00000120.npz      the replica after so many steps, to be scored; end.npz: when all have settled
-    FOLDER/points.json       the scores of those that were
+    FOLDER/00000120.npz      the replica after that many steps, to be scored; end.npz: after all have settled
+    FOLDER/points.json       the scores so far
 
-Replicas wait in files, for all of them may not fit into memory; scoring at once would hold up the steps.
+Replicas are kept in files, because all of them may not fit into memory. Scoring them at once would delay the steps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNFINISHED = "unfinished"
 
 @dataclass(frozen=True)
 class Point:
-    """A replica, of rank 0, at the end of an epoch.
+    """Rank 0's replica at the end of an epoch.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Point:
     elapsed_s
         Seconds of training until then, earlier runs included.
     loss, accuracy
-        On the validation set; accuracy None: the model is no classifier.
+        On the validation set. accuracy is None if the model is not a classifier.
     """
 
     epoch: float
@@ -64,13 +64,13 @@ class Curve:
     Parameters
     ----------
     folder
-        None: a temporary one, until `close`.
+        The folder of the replicas. None: a temporary one, until `close`.
     model
         Of rank 0.
     steps_per_epoch
-        An epoch is over after so many.
+        The number of steps in an epoch.
     clock
-        Says when.
+        Gives the elapsed seconds.
     """
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
@@ -86,7 +86,7 @@ class Curve:
         self._epochs = 0  # that are over
 
     def go_on(self, training: Training) -> None:
-        """Keep what was before the next step, and nothing else: a run may have been killed after its checkpoint."""
+        """Keep only the points before the next step: a run may have been killed after its checkpoint."""
         self._epochs = training.number // self._steps_per_epoch
         newest = END if training.number == training.steps else _name(training.number)
         self._scores = {name: point for name, point in self._scores.items() if name <= newest}
@@ -96,7 +96,7 @@ class Curve:
                 path.unlink()
 
     def __call__(self, step: Step) -> None:
-        """Keep the replica if an epoch is over since the step before."""
+        """Keep the replica if an epoch has ended since the previous step."""
         number = step.number + 1
         epochs = number // self._steps_per_epoch
         if epochs > self._epochs:
@@ -104,20 +104,20 @@ class Curve:
             self._epochs = epochs
 
     def flush(self) -> None:
-        """Force to the disk what is kept: a run that goes on from a checkpoint needs the replicas before it."""
+        """Force the kept replicas to the disk: a run that continues from a checkpoint needs those before it."""
         for path in self._unforced:
             force(path)
         force(self._folder)
         self._unforced.clear()
 
     def end(self, steps: int, elapsed_s: float) -> None:
-        """Keep the settled replica, unless an earlier run has."""
+        """Keep the settled replica, unless an earlier run has kept one."""
         if END not in {*self._scores, *self._waiting()}:
             self._keep(END, steps, elapsed_s)
             self.flush()
 
     def score(self, examples: tuple[Examples, ...], is_stopped: Callable[[], bool]) -> bool:
-        """Score, one after the other, those that wait; whether none is left. The model is another one afterwards."""
+        """Score the kept replicas one by one; return whether all are scored. Overwrites the model's weights."""
         for name in self._waiting():
             if is_stopped():
                 return False
@@ -132,7 +132,7 @@ class Curve:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Those that are scored, in the order of training."""
+        """The scored points, in the order of training."""
         return tuple(self._scores[name] for name in sorted(self._scores))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The end of a command on all ranks if some fail: the error is printed, and no rank waits for ever."""
+"""End a command on all ranks if some fail: the error is printed, and no rank waits indefinitely."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE_S = 3.0
 
 
 def explain(failures: MPI.Intracomm, error: BaseException) -> None:
-    """Say why this rank cannot go on. If others can, they may wait for it for ever: then it ends the job.
+    """Print why this rank cannot continue. If other ranks may wait for it indefinitely, end the job.
 
     An error that all ranks have is printed once. `failures` is a communicator of all ranks with no other use.
     """

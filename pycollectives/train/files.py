@@ -1,4 +1,4 @@
-"""How results are written: valid JSON, and files that are whole whenever a job is killed, or a node crashes."""
+"""Write results: valid JSON, and files that stay complete if a job is killed or a node crashes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["dumps", "force", "replace"]
 
 
 def dumps(what: Any, indent: int | None = None) -> str:
-    """Return it as JSON, which has no numbers that are not finite: null instead."""
+    """Return a value as JSON, with null for numbers that are not finite."""
     return json.dumps(_finite(what), indent=indent, allow_nan=False)
 
 
 def replace(path: Path, text: str) -> None:
-    """Put a file in another's place in one step, when it is on the disk."""
+    """Replace a file by another one in one step, after the new one is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")
@@ -29,7 +29,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def force(path: Path) -> None:
-    """Have a file, or the names in a folder, written to the disk; not every file system can do the latter."""
+    """Force a file, or the names in a folder, to the disk; some file systems do not support the latter."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

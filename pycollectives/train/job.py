@@ -1,4 +1,4 @@
-"""A training job: puts together what the settings name, trains, and summarizes the results."""
+"""A training job: builds the parts that the settings name, trains, and summarizes the results."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ RESULTS = ("metrics-rank-*.jsonl", "summary.json")
 
 @dataclass(frozen=True)
 class Plan:
-    """What the settings say of every rank: the data, who takes which examples, and how long each works in each step.
+    """The plan of all ranks: the data, the examples of each rank, and the seconds that each works in each step.
 
-    `settle_every`: steps between two times that replicas are made equal; None: only at the end.
+    `settle_every`: the steps after which replicas are made equal; None: only at the end.
     """
 
     dataset: Dataset
@@ -80,7 +80,7 @@ class Plan:
 
 
 def _worker(seconds: NDArray[np.float64], emulated: bool) -> Callable[[int, float], None]:
-    """Return what sleeps within a step: until the load's time since its begin is over, or for that time on top."""
+    """Return a function that sleeps within a step, for the load's time: from the step's begin, or in addition to it."""
 
     def work(number: int, begin: float) -> None:
         spent = time.perf_counter() - begin if emulated else 0.0
@@ -107,7 +107,7 @@ def run(
     comm
         All ranks train.
     is_signalled
-        Whether this rank is to stop; called after each step.
+        Whether this rank must stop; called after each step.
     resume
         Continue from the checkpoint in the output folder if there is one.
     show
@@ -124,7 +124,7 @@ def run(
     Raises
     ------
     TypeError
-        `settings` or `comm` are something else.
+        `settings` or `comm` has another type.
     MismatchError
         Settings, `resume`, `on_failure`, the versions of this package or the data differ between ranks; names ranks
         and values.
@@ -164,9 +164,9 @@ def run(
 
 
 class _Member:
-    """One rank of a training: what it keeps if others die, and the steps of a run, which begins again after a death.
+    """One rank of a training: the state that it keeps if others die, and a run's steps, which restart after a death.
 
-    `number`: of this rank when the training began, which names its files and the load that is injected here.
+    `number`: this rank's number when the training began, which selects its files and its injected load.
     """
 
     def __init__(self, settings: Settings, comm: Communicator, *, show: bool) -> None:
@@ -184,7 +184,7 @@ class _Member:
             self.curve.close()
 
     def _make(self, placement: Placement) -> None:
-        """Make what is trained. Where ranks may fail: after it, they meet."""
+        """Make the model and the other parts. A rank may fail here, so all ranks meet afterwards."""
         if self._is_made:
             return
         settings = self.settings
@@ -200,7 +200,7 @@ class _Member:
         self._is_made = True
 
     def train(self, comm: Communicator, control: ControlChannel, placement: Placement, *, resume: bool) -> Summary:
-        """Train until all steps are taken or a rank is stopped; collective. Ranks that are further than others lead."""
+        """Train until all steps are taken or a rank is stopped; collective. Start from the rank furthest ahead."""
         self._make(placement)
         plan, training, totals = self.plan, self.training, self.totals
         if comm.rank == 0:
@@ -248,7 +248,7 @@ class _Member:
     def _take_steps(
         self, comm: Communicator, control: ControlChannel, replica: Replica, batches: Batches, resume: bool
     ) -> bool:
-        """Whether all steps are taken; collective."""
+        """Take steps; return whether all are taken. Collective."""
         settings, training, totals = self.settings, self.training, self.totals
         work = _worker(self.plan.seconds[self.number], emulated=bool(settings.load.options.get("work")))
         observers: list[Callable[[Step], None]] = [totals]
@@ -281,15 +281,15 @@ class _Member:
             return training.run(control, replica, batches, work, observers, on_settled)
 
     def _flush(self, metrics: Metrics) -> None:
-        """Write what a run needs that continues from the next checkpoint."""
+        """Write the files that a run needs to continue from the next checkpoint."""
         metrics.flush()
         if self.curve is not None:
             self.curve.flush()
 
     def _score(self, control: ControlChannel, finished: bool) -> tuple[bool, tuple[Point, ...], int]:
-        """Score rank 0's replicas if all steps are taken: whether that is done, the points, its steps; collective.
+        """Score rank 0's replicas if all steps are taken; return whether it did, the points and its steps. Collective.
 
-        One that was stopped scores nothing: it may have a minute until it is killed.
+        A stopped training scores nothing, because it may be killed within a minute.
         """
         scored = None
         if self.curve is not None:
@@ -301,7 +301,7 @@ class _Member:
         return cast("tuple[bool, tuple[Point, ...], int]", control.comm.bcast(scored))
 
     def _setting(self) -> dict[str, Any]:
-        """Return the settings that a run which continues must share."""
+        """Return the settings that must be the same in a run that continues."""
         setting = {key: value for key, value in self.settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
         return {**setting, "batch": self.plan.batches.batch, "examples": self.plan.dataset.fingerprints}
 

@@ -19,18 +19,18 @@ __all__ = ["Training"]
 
 @dataclass
 class Training:
-    """Where a rank stands, which is what a checkpoint keeps beside the replica.
+    """The progress of a rank, which a checkpoint keeps beside the replica.
 
     Attributes
     ----------
     steps
-        To take in all; a method may skip some.
+        The total number of steps; a method may skip some.
     settle_every
-        Steps between two times that replicas are made equal; None: only at the end.
+        The steps after which replicas are made equal; None: only at the end.
     number
-        The next step. All that depends on a step, its batch, the schedule, the load, follows from this number alone.
+        The next step. The batch, the rate of the schedule and the load of a step depend only on this number.
     settled
-        How many of the times that `settle_every` says are over: the same on every rank, while steps may differ.
+        How often replicas were made equal by `settle_every`: the same on every rank, while steps may differ.
     """
 
     steps: int
@@ -47,29 +47,29 @@ class Training:
         observers: Sequence[Callable[[Step], None]] = (),
         on_settled: Sequence[Callable[[], None]] = (),
     ) -> bool:
-        """Train until all ranks have taken all their steps, or one is stopped; collective. Whether all have.
+        """Train until all ranks have taken all steps, or one is stopped; return whether all were taken. Collective.
 
         Parameters
         ----------
         control
-            All ranks: asked after each step whether training shall end now. Methods whose ranks go at their own pace
-            settle then wherever each is: no rank waits for one that has settled.
+            The channel to all ranks, which reports after each step whether training must end. If ranks take steps at
+            their own pace, each settles after its current step, and no rank waits for a rank that has settled.
         replica
             Trained in place; equal on all ranks afterwards.
         batch
             This rank's arrays for a step.
         work
-            Called between the passes with the step and the time of its begin: takes the time that the load says.
+            Called between the forward and the backward pass with the step and the time of its begin; injects the load.
         observers
-            Called after each step that is taken.
+            Called after each step.
         on_settled
-            Called, one after the other, whenever all replicas have been made equal, on all ranks.
+            Called on all ranks, one after the other, when all replicas have been made equal.
 
         Raises
         ------
         RankFailedError
-            Another rank has left by an exception. A rank finds out after a step or in a barrier, but not while it waits
-            within a step, as it does in methods whose ranks wait for all.
+            Another rank has left by an exception. This rank learns of it after its step or in a barrier, not while it
+            waits inside a step.
         """
         while True:
             self._take_steps(replica, batch, work, control, observers)
@@ -96,7 +96,7 @@ class Training:
         control: ControlChannel,
         observers: Sequence[Callable[[Step], None]],
     ) -> None:
-        """Until replicas are to be made equal, or training is stopped; a rank that has no steps left takes none."""
+        """Take steps until replicas must be made equal, or training is stopped; no step if none is left."""
         end = self.steps
         if self.settle_every is not None:
             end = min(end, (self.settled + 1) * self.settle_every)

@@ -1,4 +1,4 @@
-"""What a rank writes of every step, as JSON lines, and what is seen of it on the way."""
+"""The record of every step of a rank, as JSON lines, and the progress display."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ class Clock:
         self.start(0.0)
 
     def start(self, before: float) -> None:
-        """Begin to count now, after the seconds of earlier runs."""
+        """Start the clock at the seconds of earlier runs."""
         self._begin = time.perf_counter() - before
 
     def __call__(self) -> float:
-        """Return how many have passed."""
+        """Return the seconds so far."""
         return time.perf_counter() - self._begin
 
 
 class Metrics:
-    """A file with an object per step that is taken: the keys of `Step`, and `elapsed_s`.
+    """A file with an object per step: the keys of `Step`, and `elapsed_s`.
 
-    A loss that is not finite is null. A run that goes on from a checkpoint keeps the steps before its first one, and no
-    others.
+    A loss that is not finite is null. A run that continues from a checkpoint keeps only the steps before its first one.
     """
 
     def __init__(self, path: Path, first: int, clock: Callable[[], float]) -> None:
@@ -58,16 +57,16 @@ class Metrics:
         print(dumps(rounded), file=self._file)
 
     def flush(self) -> None:
-        """Write what is buffered: a run that goes on from a checkpoint needs the steps before it."""
+        """Write the buffered steps: a run that continues from a checkpoint needs the steps before it."""
         self._file.flush()
 
     def close(self) -> None:
-        """Write what is buffered, and end."""
+        """Write the buffered steps, and close the file."""
         self._file.close()
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file; one that was cut at the end is left out."""
+    """Return the lines of a file, without an incomplete last line."""
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -78,7 +77,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _size_before(path: Path, first: int) -> int:
-    """Bytes of the lines of the steps before one, as far as they are whole."""
+    """Return the bytes of the complete lines of the steps before a step."""
     size = 0
     with path.open("rb") as file, contextlib.suppress(ValueError):  # of a damaged line
         for line in file:
@@ -138,6 +137,6 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self._bar is not None:
             self._bar.stop()

@@ -1,4 +1,4 @@
-"""Update rules U(G, w, t) on flat weights, wherever they are (eager-SGD, Algorithm 2, line 7)."""
+"""Update rules U(G, w, t) on flat weights, on the host or a device (eager-SGD, Algorithm 2, line 7)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Optimizer(Protocol):
         """Change the weights in place, in step `number`."""
 
     def state(self) -> dict[str, NDArray[np.float32]]:
-        """What a checkpoint must hold, by name: the arrays themselves."""
+        """The arrays that a checkpoint must hold, by name, not copied."""
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
         """Take back what `state` returned."""
@@ -41,7 +41,7 @@ def _checked(rate: float) -> float:
 class SGD:
     """w -= r (v <- momentum v + gradient + weight_decay w), r = rate * schedule(number).
 
-    Linear in the gradient if momentum is 0: then a sum of gradients at once changes the weights as one after the other.
+    Linear in the gradient if momentum and weight decay are 0: one step with a sum of gradients then equals several.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Adam:
         weights -= rate * mean / (self._arrays.sqrt(square) + self._epsilon)
 
     def state(self) -> dict[str, NDArray[np.float32]]:
-        """Both moments, and how many updates there were."""
+        """Both moments, and the number of updates."""
         return {"mean": self._mean, "square": self._square, "updates": self._updates}
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
@@ -124,12 +124,12 @@ class Adam:
 
 
 class Timed:
-    """An update rule, and the seconds that its updates have taken: to tell them from those that a method waits.
+    """An update rule that counts the seconds of its updates, to separate them from the waiting time of a method.
 
     Attributes
     ----------
     seconds
-        In `update`, since this was made.
+        Seconds in `update` since the object was made.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:

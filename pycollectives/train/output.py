@@ -1,4 +1,4 @@
-"""The output folder: the same for all ranks, and one training's alone."""
+"""The output folder: the same for all ranks, and used by one training at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def together(what: str, comm: MPI.Comm, action: Callable[[], T], *, by: int | None = None) -> T:
-    """Do it on every rank, or by one for all; if it fails on any, every rank raises ValueError, of `what`."""
+    """Run an action on every rank or on one for all; if it fails on a rank, all raise ValueError about `what`."""
     done, failed, cause = None, None, None
     if by in (None, comm.rank):
         try:
@@ -36,12 +36,12 @@ def together(what: str, comm: MPI.Comm, action: Callable[[], T], *, by: int | No
 
 
 def require_shared(folder: Path, comm: MPI.Comm) -> None:
-    """Make a folder, and find out whether it is the same for all ranks; collective.
+    """Make a folder, and check that it is the same for all ranks; collective.
 
     Raises
     ------
     ValueError
-        It cannot be written, or a rank does not see what rank 0 has written there. On all ranks.
+        It cannot be written, or a rank does not see a file that rank 0 has written there. On all ranks.
     """
     token = together("output", comm, lambda: _leave_token(folder), by=0)
     try:
@@ -65,14 +65,14 @@ def _require_token(folder: Path, token: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
-    """Keep other trainings out of a folder, if there is one, while the block lasts; collective at its begin.
+    """Lock a folder, if there is one, against other trainings during the block; collective at its begin.
 
-    The lock is rank 0's, and ends with its process. Where the file system has no locks, there is none.
+    Rank 0's process holds the lock. On a file system without locks there is none.
 
     Raises
     ------
     ValueError
-        Another training writes there; says which process has the lock. On all ranks.
+        Another training writes there; the text names the process that has the lock. On all ranks.
     """
     with contextlib.ExitStack() as stack:
         if folder is not None:

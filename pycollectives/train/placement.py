@@ -1,4 +1,4 @@
-"""Where a job computes: on the host, or on a CUDA device of each rank; and how methods get at what is there."""
+"""The place where a job computes: the host, or a CUDA device per rank; and the access of methods to its arrays."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ __all__ = ["Placement"]
 
 @dataclass(frozen=True)
 class Placement:
-    """Of one rank.
+    """The place where one rank computes.
 
     Attributes
     ----------
     device
         As PyTorch names it, with the number of a CUDA device: "cpu", "cuda:1".
     memory
-        What methods are given: arrays on the "host", where the model computes; tensors on the "device"; or arrays on
-        the host that the model copies from and to its device, "staged".
+        The arrays that methods receive. "host": arrays on the host, where the model computes. "device": tensors on
+        the device. "staged": arrays on the host that the model copies from and to its device.
     why_staged
-        Empty: it is not.
+        The reason for "staged"; otherwise empty.
     """
 
     device: str = "cpu"
@@ -44,7 +44,7 @@ class Placement:
 
     @classmethod
     def agreed(cls, settings: Settings, comm: Communicator) -> Placement:
-        """Find out where this rank computes, and compare with the other ranks; collective. Settings are the same.
+        """Choose where this rank computes, and compare with the other ranks; collective. All have the same settings.
 
         Raises
         ------
@@ -72,16 +72,16 @@ class Placement:
         return cls(device, "staged" if why else "device", why)
 
     def signature(self) -> dict[str, str]:
-        """Return what must be the same on all ranks: not the device's number."""
+        """Return the values that must be the same on all ranks, without the device's number."""
         return {"memory": self.memory}
 
     def place(self, model: Model) -> None:
-        """Let a model compute there."""
+        """Move a model to this place."""
         if self.memory != "host":
             model.move_to(self.device, self.memory)  # type: ignore[attr-defined]
 
     def in_use(self) -> contextlib.AbstractContextManager[Any]:
-        """Let the device be PyTorch's current one: what is pinned needs a context, which should not be the first's."""
+        """Make the device PyTorch's current one, so that pinned memory creates no context on the first device."""
         if self.device == "cpu":
             return contextlib.nullcontext()
         import torch
@@ -90,7 +90,7 @@ class Placement:
         return device
 
     def announce(self) -> None:
-        """Say on stderr where rank 0 computes, if not on the host."""
+        """Print on stderr where rank 0 computes, if not on the host."""
         if self.memory == "staged":
             how = f"weights and gradients are staged through the host: {self.why_staged}"
         else:
@@ -134,7 +134,7 @@ def _count_devices(name: str) -> int:
 
 
 def _why(init: Callable[[], None]) -> str:
-    """Return what PyTorch says when CUDA is made ready."""
+    """Return the reason why PyTorch cannot use CUDA; empty if it can."""
     try:
         init()
     except Exception as error:  # of several kinds

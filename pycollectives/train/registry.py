@@ -1,7 +1,7 @@
 """Choices by name: methods, models, data sets, optimizers, loads.
 
 A choice is written NAME,KEY=VALUE,... on the command line, or as a table {name = "NAME", KEY = VALUE} in TOML. Keys are
-the keyword arguments of what is chosen; a key that ends in _ms or _us is in that unit, for an argument in seconds.
+the keyword arguments of the chosen object; a key that ends in _ms or _us is in that unit, for an argument in seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Choice:
 
     @classmethod
     def parse(cls, value: object) -> Choice:
-        """Return what a text of the command line, or a value of TOML, says."""
+        """Return the choice for a text of the command line or a value of TOML."""
         if isinstance(value, Choice):
             return value
         if isinstance(value, str):
@@ -48,7 +48,7 @@ class Choice:
         raise ValueError(f"expected a text or a table with a name, got {value!r}")
 
     def __str__(self) -> str:
-        """Write it as the command line does, in the library's units."""
+        """Return the text of the command line, in the library's units."""
         return ",".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
 
 
@@ -71,9 +71,9 @@ def _in_seconds(key: str, value: object) -> tuple[str, object]:
 
 
 class Registry:
-    """What can be chosen, by name: each "MODULE:ATTRIBUTE", imported only when it is used.
+    """Choices by name: each is "MODULE:ATTRIBUTE", imported only when it is used.
 
-    `aliases` are other names of options, for those that take the option and have none of that name.
+    `aliases` are other names of options. An alias applies if the choice has the option, and none with the alias's name.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them."""
+        """All names."""
         return tuple(self._entries)
 
     def add(self, name: str, target: str) -> None:
-        """Add one."""
+        """Add a choice."""
         self._entries[name] = target
 
     def canonical(self, choice: Choice) -> Choice:
@@ -113,19 +113,19 @@ class Registry:
         return Choice(choice.name, {names.get(key, key): value for key, value in choice.options.items()})
 
     def find(self, choice: Choice) -> Callable[..., Any]:
-        """Return what is chosen; its options have been checked.
+        """Return the chosen object, after a check of its options.
 
         Raises
         ------
         ValueError
-            The name or an option is unknown, or an option is of another type than what is chosen expects.
+            The name or an option is unknown, or an option has a wrong type.
         ImportError
             What it needs is not installed.
         """
         return self._checked(choice)[0]
 
     def make(self, choice: Choice, *arguments: Any, **defaults: Any) -> Any:
-        """Return an object of what is chosen; `defaults` are given to those that accept them.
+        """Make the chosen object; `defaults` are passed if it accepts them.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Registry:
         return target(*arguments, **options)
 
     def _checked(self, choice: Choice) -> tuple[Callable[..., Any], dict[str, Option], dict[str, Any]]:
-        """Return what is chosen, the options that it accepts, and those that are given."""
+        """Return the chosen object, the options that it accepts, and the given options."""
         if choice.name not in self._entries:
             raise ValueError(f"{self.kind}: expected one of {', '.join(self.names)}; got {choice.name!r}")
         target = self._target(choice)

@@ -1,4 +1,4 @@
-"""A replica: what one rank trains, one step of it, and how it is made equal to the others."""
+"""A replica, the part that one rank trains: one step of it, and how it becomes equal to the others."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = ["Replica", "Step"]
 
 @dataclass(frozen=True)
 class Step:
-    """What one rank did in one step.
+    """The record of one step of a rank.
 
     Attributes
     ----------
     number
-        From 0 on; a number that is left out is that of a step that the method has skipped.
+        From 0 on. Numbers of steps that the method skips are left out.
     loss
         Of this rank's batch, before the update.
     compute_s, wait_s
@@ -54,14 +54,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Replica:
-    """What a rank trains: its model, how gradients change it, and how it is synchronized with the other replicas."""
+    """The state that a rank trains: its model, its update rule, and its synchronization with the other replicas."""
 
     model: Model
     optimizer: Optimizer
     synchronizer: Synchronizer
 
     def begin(self, number: int) -> tuple[int, float]:
-        """Begin step `number`: the number of the step to take, and for how many seconds the method waited."""
+        """Begin step `number`; return the number of the step to take, and the seconds that the method waited."""
         begin = time.perf_counter()
         answer = self.synchronizer.begin(self.model.weights, number)
         try:
@@ -81,7 +81,7 @@ class Replica:
         work: Callable[[int, float], None],
         waited_s: float = 0.0,
     ) -> Step:
-        """Take the step that was begun; eager-SGD, Algorithm 2, lines 4 to 8."""
+        """Take the step after `begin`; eager-SGD, Algorithm 2, lines 4 to 8."""
         model, optimizer = self.model, Timed(self.optimizer)
         begin = time.perf_counter()
         loss = model.forward(*batch)
@@ -94,7 +94,7 @@ class Replica:
         return Step(number, loss, computing, waited_s + waited, *self.synchronizer.outcome)
 
     def settle(self, number: int, control: ControlChannel) -> None:
-        """Apply what is owed to this replica, after step `number`; collective, whatever the others' numbers are."""
+        """Apply outstanding gradients after step `number`, and make replicas equal; collective. Numbers may differ."""
         self.synchronizer.leave()
         control.barrier()
         self.synchronizer.flush(self.model, self.optimizer, number)
@@ -102,9 +102,9 @@ class Replica:
         self._equalize_state(control.comm)
 
     def _equalize_state(self, comm: MPI.Comm) -> None:
-        """Average what a model keeps beside its weights, such as running statistics; of counts take the largest.
+        """Average the model's state beside its weights, such as running statistics; take the largest of counts.
 
-        What is equal on all ranks stays as it is: a mask, a table of positions.
+        Arrays that are equal on all ranks do not change, such as a mask or a table of positions.
         """
         state = self.model.state()
         replies = comm.allgather({name: Fingerprint.of(array) for name, array in state.items()})

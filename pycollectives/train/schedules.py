@@ -1,4 +1,4 @@
-"""Learning-rate schedules: by what the rate is multiplied at an epoch, which may be fractional."""
+"""Learning-rate schedules: the factor of the rate at an epoch, which may be fractional."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SCHEDULES", "constant", "cosine", "milestones", "warmup"]
 
 
 def constant() -> Schedule:
-    """Stay (the analysis of eager-SGD, section 6)."""
+    """Keep the rate (the analysis of eager-SGD, section 6)."""
     return lambda epoch: 1.0
 
 

@@ -1,4 +1,4 @@
-"""What a training job is asked to do: options of the command line over a TOML file over defaults."""
+"""The settings of a training job. Options of the command line override a TOML file, which overrides defaults."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Settings:
     epochs
         Passes over the data.
     settle_epochs
-        Epochs between two times that all replicas are made equal; None: only at the end.
+        The epochs after which all replicas are made equal; None: only at the end.
     seed
         Of the data, the order of examples, the first weights, the load, and the method if it has one.
     device
-        Where models of PyTorch compute: "cpu"; "cuda", a device of its machine for each rank, in turns; or "cuda:N".
+        Where models of PyTorch compute: "cpu"; "cuda", the devices of a machine for its ranks in rotation; or "cuda:N".
     output
         Folder for metrics, the summary and the checkpoint; None: nothing is written.
     """
@@ -66,7 +66,7 @@ class Settings:
 
     @classmethod
     def read(cls, path: Path | None, given: Mapping[str, Any]) -> Settings:
-        """Return what is given, above what a TOML file says.
+        """Return the settings: given values override those of a TOML file.
 
         Raises
         ------
@@ -82,12 +82,12 @@ class Settings:
 
     @classmethod
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
-        """Return what the sources say, the last one above the others.
+        """Return the settings from sources; a later source overrides earlier ones.
 
         Raises
         ------
         ValueError
-            A key is unknown, or a value is none for it.
+            A key is unknown, or a value does not fit it.
         """
         values: dict[str, Any] = {}
         for source in sources:
@@ -98,7 +98,7 @@ class Settings:
         return cls(**{key: _converted(key, known[key], value) for key, value in values.items()})
 
     def __post_init__(self) -> None:
-        """Refuse what no run can do, and give options their own names, whatever aliases were typed."""
+        """Refuse impossible settings, and replace aliases by the names of options."""
         object.__setattr__(self, "optimizer", OPTIMIZERS.canonical(self.optimizer))
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: expected at least 1 example, got {self.batch}")
@@ -116,7 +116,7 @@ class Settings:
         return -(-DEFAULT_BATCH // ranks) * ranks if self.batch is None else self.batch
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON writes it."""
+        """Return the settings as values for JSON."""
         return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(self).items()}
 
 
@@ -136,12 +136,12 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file says.
+    """Return the settings in a TOML file.
 
     Raises
     ------
     ValueError
-        It is no TOML, or cannot be read.
+        The file is not TOML, or cannot be read.
     """
     if sys.version_info >= (3, 11):
         import tomllib

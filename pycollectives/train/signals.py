@@ -1,4 +1,4 @@
-"""Signals that end a training: taken note of from the beginning of the program, before MPI is there."""
+"""Signals that end a training. They are noted from the beginning of the program, before MPI starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 
 class Signals:
-    """Whether this process has been sent SIGUSR1 or SIGTERM since it was made; by the main thread."""
+    """Notes SIGUSR1 and SIGTERM of this process. Create it in the main thread."""
 
     def __init__(self) -> None:
         self._sent = False
@@ -22,11 +22,11 @@ class Signals:
             signal.signal(number, self._on_signal)
 
     def __call__(self) -> bool:
-        """Whether it has been sent one."""
+        """Whether a signal has arrived since creation."""
         return self._sent
 
     def ignore(self) -> None:
-        """From now on: what has ended cannot be stopped, and Python gives up its handlers before it leaves MPI."""
+        """Ignore the signals: the training has ended, and Python removes its handlers before it leaves MPI."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""What came of a training, over all its runs: sums over its steps, and the summary that is made of them."""
+"""The results of a training over all its runs: sums over its steps, and their summary."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Totals:
         self._of_this_rank += (1, step.wait_s, spent, step.active, step.late, step.missed, not finite)
 
     def settle(self, comm: MPI.Comm) -> None:
-        """Add up those of all ranks; collective. A run that has no step to take changes nothing."""
+        """Add the sums of all ranks; collective. A run without steps changes nothing."""
         sums = np.empty_like(self._of_this_rank)
         comm.Allreduce(self._of_this_rank, sums)
         self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
@@ -60,47 +60,48 @@ class Totals:
             self.elapsed_s = comm.allreduce(self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
 
     def state(self) -> dict[str, NDArray[np.float64]]:
-        """What a checkpoint must hold of them: the same on every rank."""
+        """The sums for a checkpoint: the same on every rank."""
         return {name: np.array(value) for name, value in {"elapsed_s": self.elapsed_s, **self.sums}.items()}
 
     def load_state(self, state: Mapping[str, NDArray[np.float64]]) -> None:
-        """Go on from those of an earlier run."""
+        """Continue from the sums of an earlier run."""
         self.elapsed_s = float(state["elapsed_s"])
         self._before[:] = [state[name] for name in self.NAMES]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of a job, earlier runs included; the same on every rank. Figures are NaN if no step is known of.
+    """The results of a job, earlier runs included; the same on every rank. Figures are NaN if no step is known.
 
     Attributes
     ----------
     finished
-        Whether all steps were taken, and the replicas at the ends of epochs scored: if not, it was stopped.
+        Whether all steps were taken, and the replicas at the ends of epochs scored. False: the job was stopped.
     device
         Where models computed in the last run: "cpu", "cuda", or "cuda, staged through the host".
     ranks, batch, steps
-        Ranks at the end, examples of all together in a step, and steps that each was to take or skip.
+        Ranks at the end, examples of all ranks in a step, and the steps of each rank, taken or skipped.
     lost
         Ranks that have died, by their numbers in the communicator that `run` was given. Figures are of the others.
     epochs
-        That rank 0 has come to.
+        Epochs that rank 0 has reached.
     elapsed_s
         Seconds of training, from the first step of each run to its last settling.
     steps_per_s
-        Steps that were taken, the mean over ranks, per second.
+        Steps per second, the mean over ranks.
     wait_fraction
-        Of the time of a step, the mean over ranks and steps; None: the method waits while it computes.
+        The share of a step's time that is spent waiting, the mean over ranks and steps. None: the method waits while
+        it computes.
     active, late, missed
-        Of what ranks were given (see `synchronizers.Outcome`), means over ranks and steps: `late` is a share of steps.
+        Means of `synchronizers.Outcome` over ranks and steps; `late` is a share of steps.
     skipped
-        Steps that the method has left out, as Hop may: a share of those that ranks have come to, those of all together.
+        The share of steps that the method skipped, as Hop may: of the steps that ranks have reached, in total.
     not_finite
         Steps, of all ranks together, whose loss was not finite.
     is_same_on_all_ranks
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
-        The ends of epochs, and the replica at the end: those that are scored, which is done once all steps are taken.
+        The scored replicas: at the ends of epochs, and at the end. They are scored when all steps are taken.
     """
 
     finished: bool
@@ -122,7 +123,7 @@ class Summary:
     curve: tuple[Point, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON writes it, but for numbers that are not finite."""
+        """Return the summary as values for JSON, except that numbers may be infinite or NaN."""
         return dataclasses.asdict(self)
 
 

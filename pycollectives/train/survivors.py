@@ -72,10 +72,10 @@ def shrunk(comm: Communicator) -> Communicator:
 
 
 def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -> None:
-    """Give all ranks the state of the one that is furthest; collective.
+    """Give all ranks the state of the rank that is furthest ahead; collective.
 
     They receive its weights and the states of its model and optimizer, bit for bit. The step number stays each rank's
-    own, unless the method has all ranks take the same step: then a rank may lack the round that others completed.
+    own, except in methods whose ranks all take the same step, where a rank may lack the last round.
     """
     places = comm.allgather((training.settled, training.number))
     furthest = max(places)

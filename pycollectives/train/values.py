@@ -1,7 +1,7 @@
-"""Values of options: checked against the annotations of what takes them, before anything is made.
+"""Check the values of options against annotations, before any object is made.
 
 Checked are bool, int, float and str, a choice among them, `X | None`, and `Annotated[X, AtLeast(1)]`. Values of other
-types are checked by what takes them.
+types are checked by the object that receives them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AtLeast:
     least: float
 
     def check(self, value: Any) -> None:
-        """Raise ValueError if it is less."""
+        """Raise `ValueError` if a value is below the bound."""
         if value < self.least:
             raise ValueError(f"expected at least {self.least}, got {value}")
 
@@ -35,7 +35,7 @@ Size: TypeAlias = Annotated[int, AtLeast(1)]
 
 
 class Option(NamedTuple):
-    """A keyword-only argument of what can be chosen."""
+    """A keyword-only argument of a choice."""
 
     kind: Any
     is_required: bool
@@ -63,7 +63,7 @@ def _kind_of(annotation: Any, names: dict[str, Any]) -> Any:
 
 
 def check(value: object, kind: Any) -> None:
-    """Raise ValueError if a value is not of a type, as far as this module knows it."""
+    """Raise `ValueError` if a value does not have a type. Types that this module does not know are not checked."""
     bounds: list[AtLeast] = []
     kinds = list(_alternatives(kind, bounds))
     if any(one not in SIMPLE for one in kinds) or any(SIMPLE[one].fits(value) for one in kinds):
@@ -92,7 +92,7 @@ def _is_number(value: object) -> bool:
 
 
 class _Simple(NamedTuple):
-    """A type whose values are told from others before they are used."""
+    """A type that `check` knows: its name in messages, and a test for its values."""
 
     words: str
     fits: Callable[[object], bool]

@@ -1,4 +1,4 @@
-"""Data sets. One is added by a function that returns a `Dataset`, and a line here."""
+"""Data sets. To add one, write a function that returns a `Dataset`, and add a line here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every data set offers."""
+"""The interface of every data set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Dataset", "Examples", "chunks"]
 
 
 class Examples(Protocol):
-    """An array whose first axis is the examples, or something that makes those asked for when it is indexed."""
+    """An array whose first axis is the examples, or an object that makes examples when it is indexed."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -36,9 +36,9 @@ class Dataset:
     """Examples to train on and to validate with, the same on every rank.
 
     The arrays of a tuple are parallel: a batch is `tuple(array[indices] for array in dataset.train)`. The last one has
-    the labels, or what is to be predicted.
+    the labels, or the values to predict.
 
-    `lengths`: of the training examples, if work depends on it; then a rank's batch has examples of similar length.
+    `lengths`: the lengths of the training examples if the work depends on them. Batches then have similar lengths.
     """
 
     train: tuple[Examples, ...]
@@ -68,7 +68,7 @@ class Dataset:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """What tells each part from others: the shapes of its arrays, and a hash of its labels."""
+        """Values that identify each part: the shapes of its arrays, and a hash of its labels."""
         return {"train": _fingerprint(self.train), "validation": _fingerprint(self.validation)}
 
 

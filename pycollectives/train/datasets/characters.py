@@ -1,6 +1,6 @@
 """Characters of real text that comes with Python: the source of its standard library.
 
-Which text it is depends on Python's version; the fingerprint of the data, in a run's summary, tells.
+The text depends on Python's version. The fingerprint of the data in a run's summary identifies it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SYMBOLS = "\n" + "".join(map(chr, range(32, 127)))
 def characters(
     *, examples: Size = 4096, validation: Size = 512, context: Size = 32, held_out: float = 0.1, seed: int = 0
 ) -> Dataset:
-    """Pieces of text, int64 of shape (n, context), and the same pieces one character on: what is to be predicted.
+    """Return pieces of text, int64 of shape (n, context), and the same pieces one character later, to predict.
 
-    The pieces begin at random places. Those to validate with come from the last `held_out` of the text, from which
-    none to train on come.
+    The pieces begin at random places. Validation pieces are from the last `held_out` of the text, which has no
+    training pieces.
     """
     if not 0 < held_out < 1:
         raise ValueError(f"characters: held_out: expected a fraction between 0 and 1, got {held_out}")

@@ -1,9 +1,8 @@
-"""CIFAR-10: 60 000 colour images of 32 x 32 pixels in ten classes, from the files of its "binary version".
+"""CIFAR-10: 60 000 color images of 32 x 32 pixels in ten classes, from the files of its "binary version".
 
-A record is a label and 3 x 1 024 pixels, red, green, blue, a byte each: 3 073 bytes. The files are mapped and a batch
-is normalised when it is asked for, so that the ranks of a node share one copy of 184 MB in the page cache, where their
-own float32 images would take 737 MB each. Images are neither cropped nor flipped: what is compared here is time to a
-loss, and the same images in the same order on every method.
+A record has 3 073 bytes: a label and 3 x 1 024 pixels, red, green and blue. The files are mapped, and each batch is
+normalized when it is used. The ranks of a node share one copy of 184 MB in the page cache; float32 images would take
+737 MB per rank. Images are not cropped or flipped, so that every method trains on the same images in the same order.
 
 A. Krizhevsky: Learning multiple layers of features from tiny images, 2009.
 """
@@ -33,7 +32,7 @@ DEVIATION = np.array([0.2470, 0.2435, 0.2616], np.float32).reshape(3, 1, 1)
 
 
 class Images:
-    """An array of shape (count, 3, 32, 32) over mapped files of equally many records, normalised by channel."""
+    """An array of shape (count, 3, 32, 32) over mapped files of equally many records, normalized by channel."""
 
     def __init__(self, files: Sequence[NDArray[np.uint8]]) -> None:
         self._files = files
@@ -59,8 +58,8 @@ class Images:
 def cifar10(*, folder: str = "") -> Dataset:
     """Images, float32 of shape (n, 3, 32, 32), mean 0 and variance 1 by channel, and labels: 50 000 and 10 000.
 
-    `folder` has data_batch_1.bin to data_batch_5.bin and test_batch.bin; if it is not given, the environment variable
-    PYC_CIFAR10 says it.
+    `folder` has data_batch_1.bin to data_batch_5.bin and test_batch.bin; by default the environment variable
+    PYC_CIFAR10 gives it.
     """
     folder = folder or os.environ.get("PYC_CIFAR10", "")
     if not folder:
@@ -91,7 +90,7 @@ def records_of(path: Path) -> NDArray[np.uint8]:
 
 
 def what_to_do() -> str:
-    """Where which files are to be put."""
+    """Return the instruction where to put which files."""
     return (
         "unpack the archive of its binary version (cifar-10-binary.tar.gz) and name the folder that has "
         f"{TRAIN[0]} to {TRAIN[-1]} and {TEST} by the option folder or by the environment variable PYC_CIFAR10"

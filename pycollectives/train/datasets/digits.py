@@ -1,4 +1,4 @@
-"""1 797 handwritten digits of 8 x 8 pixels, which come with scikit-learn: real images without a download.
+"""1 797 handwritten digits of 8 x 8 pixels from scikit-learn: real images without a download.
 
 E. Alpaydin, C. Kaynak: Optical recognition of handwritten digits, UCI machine learning repository, 1998.
 """
@@ -22,7 +22,7 @@ FILE = ("datasets", "data", "digits.csv.gz")
 def digits(*, seed: int = 0) -> Dataset:
     """Images, float32 of shape (n, 1, 8, 8) in [0, 1], and labels: 1 437 to train on, 360 to validate with.
 
-    Which image is where depends on `seed` alone.
+    Only `seed` determines the order of the images.
     """
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:

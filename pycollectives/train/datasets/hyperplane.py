@@ -1,4 +1,4 @@
-"""Points of a noisy hyperplane, to be found again by linear regression (eager-SGD, section 7.2.1).
+"""Points of a noisy hyperplane, which linear regression recovers (eager-SGD, section 7.2.1).
 
 y = a . x + noise in 8 192 dimensions. 32 768 such points fill 1 GiB, too much for every rank of a node to hold; so a
 point is a function of (seed, number), and a rank makes those of its batch. Coordinates are uniform on 256 levels, mean
@@ -27,7 +27,7 @@ LEVEL = np.float32(1 / np.sqrt((256**2 - 1) / 12))  # 256 levels one apart have 
 
 
 class Points:
-    """An array of shape (count, dimensions) whose rows are made when they are asked for."""
+    """An array of shape (count, dimensions) whose rows are made when they are used."""
 
     def __init__(self, count: int, dimensions: int, seed: int, first: int = 0) -> None:
         self.shape = (count, dimensions)
@@ -67,8 +67,8 @@ def hyperplane(
 ) -> Dataset:
     """Points of a hyperplane with normal coefficients, and normal noise of standard deviation `noise`.
 
-    The paper says neither the noise nor how many points validate. Least squares ends at a validation loss of about
-    noise^2 / (1 - dimensions / points): the default noise makes that the paper's 4.7.
+    The paper gives neither the noise nor the number of validation points. Least squares ends at a validation loss of
+    about noise^2 / (1 - dimensions / points). With the default noise this is 4.7, as in the paper.
     """
     random = np.random.default_rng([seed, 1])
     coefficients = random.standard_normal(dimensions, dtype=np.float32)

@@ -3,8 +3,8 @@
 The 9 537 videos of UCF101 have 29 to 1 776 frames, 187 in the mean, with a standard deviation of 97 (eager-SGD, Figure
 2a). A lognormal distribution of that mean and deviation, clipped, has this shape; time is divided by `scale`.
 
-Classes come in pairs that show the same two patterns in opposite order, in noise: who does not remember what came
-first cannot tell them apart.
+Classes come in pairs, which have the same two patterns in opposite order, with noise. A model must remember the first
+pattern to distinguish them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models: one is added by a class and a line here. `pycollectives.train.torch_models` has those that need PyTorch."""
+"""Models. To add one, write a class, and add a line here. `pycollectives.train.torch_models` has PyTorch models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every model offers to the training loop and the synchronizers."""
+"""The interface of every model for the training loop and the synchronizers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Model", "Score"]
 
 
 class Score(NamedTuple):
-    """How well a model does on a set of examples."""
+    """The loss and the accuracy of a model on a set of examples."""
 
     loss: float
     """Mean over the examples."""
@@ -28,7 +28,7 @@ class Score(NamedTuple):
 class Model(ABC):
     """One replica.
 
-    A model is made from the data set that gives it its shapes, and options, `seed` among them: `MLP(dataset,
+    A model is made from the data set, which defines its shapes, and from options such as `seed`: `MLP(dataset,
     hidden=64, seed=1)`. The same seed gives the same weights on every rank.
     """
 
@@ -53,10 +53,10 @@ class Model(ABC):
 
     @abstractmethod
     def evaluate(self, *examples: Examples) -> Score:
-        """Score a set of examples, without changing anything (running statistics neither)."""
+        """Score a set of examples, without changing the model or its running statistics."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint must hold beside the weights, such as running statistics: copies.
+        """Copies of the arrays that a checkpoint must hold beside the weights, such as running statistics.
 
         When replicas settle, arrays that differ between ranks are averaged (of float32 or wider), or the largest is
         taken (of integers). Those of other types must not differ.
@@ -64,6 +64,6 @@ class Model(ABC):
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what `state` returned."""
+        """Load the arrays that `state` returned."""
         if state:
             raise ValueError(f"{type(self).__name__} has no state beside its weights, got {sorted(state)}")

@@ -1,4 +1,4 @@
-"""One file per method; a method is added by a file and a line here."""
+"""The methods, one file each. To add one, add a file, and a line here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """AD-PSGD: a rank's weights are averaged with one neighbor at a time while it computes (Lian et al. 2018, Algorithm 1).
 
-A rank reads x' from the library, computes the gradient at x', and adds the optimizer's step to whatever the model has
-become. No rank waits for another one.
+A rank reads x' from the library, computes the gradient at x', and adds the optimizer's step to the current
+model. No rank waits for another one.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ class AdPsgd(Synchronizer):
 
     @classmethod
     def why_staged(cls) -> str:
-        """Whether pairwise averaging takes models on a device."""
+        """Return why pairwise averaging needs models on the host; empty if it accepts a device."""
         return why_staged()
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """No rank waits for another, whatever the options."""
+        """Simulate ranks that never wait for each other."""
         return Simulated("pairwise_averaging", {})
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
-        """Read x', at which the gradient is to be computed."""
+        """Read x', at which this rank computes its gradient."""
         averaging = self._joined()
         averaging.read(weights)
         self._averages = averaging.statistics().exchanges
         return number
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Add what the update rule changes at x' to whatever the weights have become."""
+        """Add the update at x' to the current weights."""
         averaging = self._joined()
         self._before[...] = model.weights
         optimizer.update(model.weights, model.gradient, number)
@@ -82,7 +82,7 @@ class AdPsgd(Synchronizer):
         self.outcome = Outcome(active=2 if missed else 1, missed=missed)
 
     def leave(self) -> None:
-        """Nothing: no rank ever waits for this one. Neighbors go on averaging with its weights."""
+        """Do nothing: no rank waits for this one. Neighbors continue to average with its weights."""
         self._joined()
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
@@ -97,7 +97,7 @@ class AdPsgd(Synchronizer):
             self._averaging.leave()
 
     def _joined(self) -> PairwiseAveraging:
-        """Return the averaging; collective at first, when the weights are those of a checkpoint if there is one."""
+        """Return the averaging. The first call is collective and creates it from the current weights."""
         if self._averaging is None:
             self._averaging = self._comm.pairwise_averaging(self._model.weights, **self._options)
         return self._averaging

@@ -1,7 +1,7 @@
-"""What a method of distributed SGD does around a rank's steps, and the two kinds of methods.
+"""The interface of a method of distributed SGD, and the two kinds of methods.
 
 `Synchronizer` is what the training loop calls. Most methods extend one of its two subclasses: `GradientSynchronizer`
-if ranks exchange gradients, which the update rule is then applied to, or `WeightSynchronizer` if each rank applies its
+if ranks exchange gradients before the update rule, or `WeightSynchronizer` if each rank applies its
 own gradient and ranks exchange weights. A method of another kind, such as a parameter server, overrides `begin` and
 `update` of `Synchronizer` itself.
 """
@@ -33,23 +33,23 @@ def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
 
 
 def any_of(comm: MPI.Comm, flag: bool) -> bool:
-    """Whether it is True on any rank; collective."""
+    """Return whether the flag is True on any rank; collective."""
     flags = np.array(flag)
     comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
     return bool(flags)
 
 
 class Outcome(NamedTuple):
-    """What a rank was given in one step.
+    """The result of one step on a rank.
 
     Attributes
     ----------
     active
-        Ranks with fresh data in it.
+        The number of ranks with fresh data in the result.
     late
-        Whether its own data is not in it, because it came too late.
+        Whether the result lacks this rank's data, which was late.
     missed
-        Rounds that completed unseen while it worked.
+        Rounds that completed while this rank computed, and whose results it had not received.
     """
 
     active: int = 1
@@ -68,7 +68,7 @@ class Synchronizer:
     """One rank's side of a method, made collectively from a `Communicator`, the rank's `Model`, and options.
 
     In each step the loop calls `begin`, computes the gradient, and calls `update` and `agree`. When replicas settle,
-    it calls `leave`, `flush` and `equalize`, and `rejoin` if training goes on. By default each rank trains alone.
+    it calls `leave`, `flush` and `equalize`, and `rejoin` if training continues. By default each rank trains alone.
     """
 
     outcome = Outcome()
@@ -78,20 +78,20 @@ class Synchronizer:
     """Whether all ranks take the same step at the same time: `agree` is collective then."""
 
     waits_while_computing = False
-    """Whether ranks wait for each other in the backward pass, where waiting is not told from computing."""
+    """Whether ranks wait for each other in the backward pass, where waiting cannot be distinguished from computing."""
 
     @classmethod
     def why_staged(cls) -> str:
-        """Say why it has to be given arrays on the host where a model computes on a device; empty: it takes tensors.
+        """Return why the method needs arrays on the host if a model computes on a device; empty if it accepts tensors.
 
-        Then a model's weights and gradient are copied there and back in each step, and the method needs to know nothing
-        of devices. One that takes tensors is given flat ones, on the model's device; see `train.arrays`.
+        If it needs arrays on the host, the loop copies a model's weights and gradient there and back in each step.
+        Otherwise the method receives flat tensors on the model's device; see `train.arrays`.
         """
         return "the method works in memory of the host"
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated | None:
-        """Return which simulator has this method, given its options; None: there is none.
+        """Return the simulator of this method for its options; None: there is none.
 
         `seed` is always among the options.
         """
@@ -100,60 +100,60 @@ class Synchronizer:
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
         """Prepare step `number`, and return the number of the step to take.
 
-        It may wait for other ranks, and replace the weights by those that the gradient is to be computed at. A rank
-        that is behind may skip steps by returning a larger number: their batches are left out, and schedule, metrics
-        and checkpoints go on from there. The loop cuts a jump short where replicas settle next or training ends: then
-        the rank takes no step, and `leave` comes next.
+        The method may wait for other ranks, and replace the weights at which the gradient is computed. A rank that is
+        behind may skip steps by returning a larger number: the loop leaves out their batches, and schedule, metrics
+        and checkpoints continue from that number. If replicas settle or training ends before that number, the rank
+        takes no step, and the loop calls `leave` next.
         """
         return number
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Change `model.weights` in step `number`, given `model.gradient`; this may wait for other ranks.
 
-        Where the update rule is not `optimizer.update`, as on a parameter server, `optimizer` is not used.
+        A method with another update rule, such as a parameter server, does not use `optimizer`.
         """
         optimizer.update(model.weights, model.gradient, number)
 
     def agree(self, stop: bool) -> bool:
-        """Whether to stop after this step: True on all ranks at once if ranks wait for each other in every step."""
+        """Return whether to stop after this step. If ranks wait for each other in every step, all return the same."""
         return stop
 
     def leave(self) -> None:
-        """Let no rank wait for this one from now on; without waiting, for others may have many steps to take."""
+        """Leave: no rank waits for this one any longer. Does not wait, because others may have many steps left."""
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Apply what is still to be applied, after step `number`. Collective, after all ranks have left."""
+        """Apply all outstanding data after step `number`. Collective, after all ranks have left."""
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Make all replicas equal, after `flush`. Collective."""
 
     def rejoin(self) -> None:
-        """Take part again, after `equalize`; called if training goes on. Collective."""
+        """Take part again after `equalize`; called if training continues. Collective."""
 
     def close(self) -> None:
-        """Leave for good; called once."""
+        """Leave permanently; called once."""
 
 
 class GradientSynchronizer(Synchronizer):
-    """A method whose ranks exchange gradients: override `combine`, and `owed` if some may come after the last step."""
+    """A method whose ranks exchange gradients: override `combine`, and `owed` if gradients may be late."""
 
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what the update rule is applied to, given this rank's gradient; valid until the next call."""
+        """Return the gradient for the update rule, from this rank's gradient; valid until the next call."""
         return gradient
 
     def owed(self) -> NDArray[np.float32] | None:
-        """Return what is still to be applied to this replica, or None. Collective, after all ranks have left."""
+        """Return the gradient that this replica has not applied yet, or None. Collective, after all ranks have left."""
         return None
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Apply what `combine` returns."""
+        """Apply the gradient that `combine` returns."""
         gradient = self.combine(model.gradient)
         if gradient is None:
             raise TypeError(f"{type(self).__name__}.combine: expected an array, got None: no return?")
         optimizer.update(model.weights, gradient, number)
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Apply what is `owed` in one update; nothing, which is no gradient of 0, if it is None."""
+        """Apply the `owed` gradient in one update. If it is None, do not update: momentum does not act either."""
         owed = self.owed()
         if owed is not None:
             optimizer.update(model.weights, owed, number)

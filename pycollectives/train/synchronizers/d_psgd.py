@@ -32,18 +32,18 @@ class DPsgd(WeightSynchronizer):
         self._averaging = self._join()
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
-        """Show the neighbors the weights at which the gradient is computed."""
+        """Send the neighbors the weights at which this rank computes its gradient."""
         self._step = self._averaging.start(weights)
         return number
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Apply the gradient of these weights to the average of them and the neighbors'."""
+        """Average the weights with the neighbors', and apply the gradient to the average."""
         step = self._step.wait(out=model.weights).step
         self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
         optimizer.update(model.weights, model.gradient, number)
 
     def leave(self) -> None:
-        """Leave: the neighbors go on without this rank."""
+        """Leave: the neighbors continue without this rank."""
         self._averaging.leave()
 
     def rejoin(self) -> None:

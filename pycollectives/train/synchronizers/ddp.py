@@ -29,16 +29,16 @@ class Ddp(Synchronizer):
 
     @classmethod
     def why_staged(cls) -> str:
-        """Empty: gradients on a device are averaged by gloo, which itself copies them through the host."""
+        """Return an empty text: gloo accepts gradients on a device, and copies them through the host itself."""
         return ""
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Rounds of all ranks."""
+        """Simulate rounds of all ranks."""
         return Simulated("allreduce", {"policy": Full()})
 
     def agree(self, stop: bool) -> bool:
-        """Whether any rank is to stop: one alone would be waited for in the next step."""
+        """Return whether any rank must stop: the others would wait for it in the next step."""
         return any_of(self._comm, stop)
 
     def close(self) -> None:

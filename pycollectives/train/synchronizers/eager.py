@@ -1,8 +1,8 @@
 """Eager-SGD: gradients are averaged by a partial allreduce that waits for few ranks or none (section 5, Algorithm 2).
 
-A gradient that comes too late is added to this rank's next one. What a rank does with rounds that it has missed:
+A late gradient is added to this rank's next one. `missed` defines the result of a rank that has missed rounds:
 
-missed="sum"     the rank is given the sum of all that it missed. With an update rule that is linear in the gradient,
+missed="sum"     the rank gets the sum of all missed results. With an update rule that is linear in the gradient,
                  such as SGD without momentum at a constant rate, replicas differ by rounding only.
 missed="latest"  only the newest counts, so replicas drift apart and are averaged every few epochs (section 5, last
                  paragraph): the loop's `settle_every`.
@@ -64,18 +64,18 @@ class Eager(GradientSynchronizer):
 
     @classmethod
     def why_staged(cls) -> str:
-        """Whether the partial allreduce takes tensors on a device."""
+        """Return why the partial allreduce needs arrays on the host; empty if it accepts a device."""
         return why_staged()
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Rounds of the policy."""
+        """Simulate rounds of the policy."""
         policy = _policy(options.get("policy", DEFAULT_POLICY), options["seed"])
         said = {key: options[key] for key in options if key in ("late", "max_staleness")}
         return Simulated("allreduce", {"policy": policy, **said})
 
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the newest mean, of those gradients that are there."""
+        """Return the mean of the gradients that have arrived."""
         info = self._mean.contribute(gradient).wait()
         self.outcome = Outcome(info.active, late=not info.included, missed=info.missed)
         mean: NDArray[np.float32] = self._mean.write_to(self._gradient)
@@ -86,7 +86,7 @@ class Eager(GradientSynchronizer):
         self._mean.start_flush()
 
     def owed(self) -> NDArray[np.float32] | None:
-        """Return the mean of all that still waited, of every rank; None if nothing did, which is no gradient of 0."""
+        """Return the mean of the pending gradients of all ranks. None if no gradient was pending."""
         return self._mean.write_to(self._gradient) if self._mean.flush() else None
 
     def equalize(self, weights: NDArray[np.float32]) -> None:

@@ -1,6 +1,6 @@
-"""Hop: weights are averaged with those of neighbors, which may be some iterations apart (Luo et al. 2019, Fig. 4).
+"""Hop: ranks average weights with their neighbors, which may be some iterations apart (Luo et al. 2019, Fig. 4).
 
-The gradient is computed at the weights that the neighbors are sent meanwhile, and applied to the average (section 3.2).
+A rank sends its weights, computes the gradient at them, and applies it to the average (section 3.2).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Hop(WeightSynchronizer):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """The same queues and tokens."""
+        """Simulate the same queues and tokens."""
         mode, skip = modes.parse(options.get("mode", DEFAULT_MODE))
         arguments = {
             "topology": options.get("topology", DEFAULT_TOPOLOGY),
@@ -88,7 +88,7 @@ class Hop(WeightSynchronizer):
         return self._first + k
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Add what the update rule changes to the average of the weights and the neighbors'."""
+        """Average the weights with the neighbors', and add the update."""
         assert self._joined is not None
         np.copyto(self._before, model.weights)
         optimizer.update(model.weights, model.gradient, number)
@@ -97,14 +97,14 @@ class Hop(WeightSynchronizer):
         self.outcome = Outcome(active=1 + len(self._joined.received))
 
     def leave(self) -> None:
-        """Leave: the neighbors go on without this rank, which may have no step to take."""
+        """Leave: the neighbors continue without this rank, which may have no steps left."""
         if self._joined is None:
             self._join(0)
         assert self._joined is not None
         self._joined.leave()
 
     def rejoin(self) -> None:
-        """Begin anew with the weights that all ranks have."""
+        """Start again from the weights that all ranks have."""
         self._joined = None
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Hop(WeightSynchronizer):
             self._joined.leave()
 
     def _join(self, number: int) -> None:
-        """Take part with the weights that the model has; collective. `number`: of the step that is iteration 0."""
+        """Take part with the model's weights; collective. `number`: the step that is iteration 0."""
         self._joined = self.comm.hop(self._model.weights, **self._options)
         self._iterations = self._joined.iterations(NO_END)
         self._first = number

@@ -1,7 +1,7 @@
-"""m-synchronous SGD: a step takes the m gradients that come first and drops the rest (Chen et al. 2016).
+"""m-synchronous SGD: a step takes the first m gradients and drops the rest (Chen et al. 2016).
 
-A rank that comes too late takes the means that it missed and goes on from the weights that all have, so replicas differ
-by rounding only, as long as the update rule is linear in the gradient.
+A late rank applies the means that it missed and continues from the common weights. Replicas differ by rounding only if
+the update rule is linear in the gradient.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ class MSynchronous(Eager):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Rounds of m arrivals; what comes late is dropped."""
+        """Simulate rounds of m arrivals that drop late gradients."""
         return Simulated("allreduce", {"policy": policies.Quorum(options["m"]), "late": "drop"})

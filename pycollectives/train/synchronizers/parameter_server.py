@@ -1,10 +1,10 @@
-"""A parameter server: ranks push what they would change, and pull what the weights have become (Zhao et al. 2021).
+"""A parameter server: ranks push their updates, and pull the current weights (Zhao et al. 2021).
 
-A rank computes the gradient at the weights that it was given last. What its update rule makes of it, with the rank's
-own momentum and the schedule's rate, is pushed, and the server subtracts it. So every rule and schedule will do, and
-checkpoints hold their state. With BSP and a rule that is linear in the gradient this is SGD on the whole batch.
+A rank computes the gradient at the weights that it received last. It applies its update rule, with its own momentum
+and the schedule's rate, pushes the change, and the server subtracts it. Every rule and schedule works, and checkpoints
+hold their state. With BSP and a rule that is linear in the gradient this is SGD on the whole batch.
 
-Rejected: the rule on the server. It has one rate, so schedules would be left out, and its state is in no checkpoint.
+Rejected: the rule on the server. It has one rate, which excludes schedules, and no checkpoint has its state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFAULT_PERIOD = 4
 
 
 class Served(Synchronizer):
-    """Weights that are kept in one place, while ranks, which all are workers, go at their own pace."""
+    """Weights in one place. All ranks are workers, and take steps at their own pace."""
 
     def __init__(self, comm: Communicator, model: Model, **options: Any) -> None:
         self._comm = comm
@@ -44,7 +44,7 @@ class Served(Synchronizer):
         self._joined: Collective | None = None
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
-        """Take part; the gradient is computed at the weights that the last step was given."""
+        """Take part. This rank computes the gradient at the weights that it received in the last step."""
         self._join()
         return number
 
@@ -53,22 +53,22 @@ class Served(Synchronizer):
         self._join().suspend()
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Give every rank the weights that are kept."""
+        """Give every rank the server's weights."""
         self._join().pull(weights)
         self._comm.mpi_comm.Bcast(weights)
 
     def rejoin(self) -> None:
-        """Begin anew with the weights that all ranks have."""
+        """Start again from the weights that all ranks have."""
         self.close()
         self._joined = None
 
     def close(self) -> None:
-        """Leave for good."""
+        """Leave permanently."""
         if self._joined is not None:
             self._joined.leave()
 
     def _join(self) -> Collective:
-        """Return the server; collective at first, when the weights are those of a checkpoint if there is one."""
+        """Return the server. The first call is collective and creates it from the current weights."""
         if self._joined is None:
             self._joined = self._comm.parameter_server(self._model.weights, **self._options)
         return self._joined
@@ -89,12 +89,12 @@ class ParameterServer(Served):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """The same rules; a rank asks whether its gradient is in time once it has computed it."""
+        """Simulate the same rules; a rank learns whether its gradient is in time after it has computed it."""
         sync = _patient(options.get("sync", DEFAULT_SYNC))
         return Simulated("parameter_server", {"sync": sync, "gives_up": False})
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Push what the update rule changes, and take what the weights have become."""
+        """Push this rank's update, and take the current weights."""
         np.copyto(self._change, model.weights)
         optimizer.update(model.weights, model.gradient, number)
         self._change -= model.weights
@@ -113,7 +113,7 @@ class ParameterServer(Served):
 
 
 def _patient(sync: str) -> synchronizations.Synchronization:
-    """Return what a text says; a rank that fails tells the others, and one that is slow is waited for."""
+    """Return the synchronization for a text, without a limit of patience: the others wait for a slow rank."""
     kind = synchronizations.parse(sync)
     return replace(kind, patience=math.inf) if isinstance(kind, synchronizations.Patient) else kind
 
@@ -121,8 +121,8 @@ def _patient(sync: str) -> synchronizations.Synchronization:
 class Eamsgd(Served):
     """Elastic averaging: each rank trains alone, and every `period` steps it and a center pull each other closer.
 
-    Zhang et al. 2015, Algorithm 2. `alpha`: by which part of their distance; by default 0.9 over the number of ranks,
-    as there. Where replicas are made equal, they become the center.
+    Zhang et al. 2015, Algorithm 2. `alpha`: the part of their distance; by default 0.9 over the number of ranks,
+    as in the paper. When replicas are made equal, they become the center.
     """
 
     def __init__(
@@ -140,12 +140,12 @@ class Eamsgd(Served):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """The same period; no rank waits, whatever `alpha` is."""
+        """Simulate the same period; no rank waits, with any `alpha`."""
         sync = synchronizations.EAMSGD(options.get("period", DEFAULT_PERIOD), options.get("alpha", 0.5))
         return Simulated("parameter_server", {"sync": sync})
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Apply this rank's gradient; every so many steps meet the center."""
+        """Apply this rank's gradient; every `period` steps, average with the center."""
         optimizer.update(model.weights, model.gradient, number)
         self.outcome = Outcome()
         if (number + 1) % self._period == 0:

@@ -61,7 +61,7 @@ class Ripples(WeightSynchronizer):
 
     @classmethod
     def why_staged(cls) -> str:
-        """Whether P-Reduce takes weights on a device."""
+        """Return why P-Reduce needs weights on the host; empty if it accepts a device."""
         return why_staged()
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
@@ -77,7 +77,7 @@ class Ripples(WeightSynchronizer):
         self._weights.leave()
 
     def rejoin(self) -> None:
-        """Form groups anew."""
+        """Form groups again."""
         self._weights = self._join()
 
     def close(self) -> None:

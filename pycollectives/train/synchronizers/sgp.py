@@ -22,8 +22,8 @@ __all__ = ["Sgp"]
 class Sgp(WeightSynchronizer):
     """`topology`: the name of a graph, as of `pycollectives.topology.NAMES`; `overlap`: 0, or 1 step.
 
-    The model's weights are de-biased: gradients are computed at them. What the update rule changes is added to this
-    rank's sum as it is.
+    The model's weights are de-biased: ranks compute gradients at them. The update is added to this rank's
+    sum without scaling.
     """
 
     def __init__(
@@ -36,26 +36,26 @@ class Sgp(WeightSynchronizer):
         self._push_sum = self._join()
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
-        """Give shares, and take those that have come."""
+        """Send shares, and take the shares that have arrived."""
         step = self._push_sum.average(weights).step
         self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
 
     def leave(self) -> None:
-        """Leave: the neighbors go on without this rank, which keeps its sum."""
+        """Leave: the neighbors continue without this rank, which keeps its sum."""
         self._push_sum.leave()
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Take what was on its way to this rank."""
+        """Take the shares that were sent to this rank."""
         if self._push_sum.steps:
             self._push_sum.final(model.weights)
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Give every rank the mean of all ranks' sums, which is that of their weights, each as often as it counts."""
+        """Give every rank the mean of all sums, which is the weighted mean of their models."""
         weights *= self._push_sum.weight
         super().equalize(weights)
 
     def rejoin(self) -> None:
-        """Give shares again."""
+        """Send shares again."""
         self._push_sum = self._join()
 
     def close(self) -> None:

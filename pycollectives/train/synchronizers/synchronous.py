@@ -37,9 +37,9 @@ class Synchronous(GradientSynchronizer):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Rounds of all ranks."""
+        """Simulate rounds of all ranks."""
         return Simulated("allreduce", {"policy": Full()})
 
     def agree(self, stop: bool) -> bool:
-        """Whether any rank is to stop: one alone would be waited for in the next step."""
+        """Return whether any rank must stop: the others would wait for it in the next step."""
         return any_of(self._comm, stop)

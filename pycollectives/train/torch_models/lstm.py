@@ -22,10 +22,10 @@ __all__ = ["LSTM"]
 
 
 class LSTM(TorchModel):
-    """One layer of `hidden` cells, of which the state after a sequence's last step is classified.
+    """One layer of `hidden` cells. Its state after the last step of a sequence is classified.
 
-    A batch is padded features of shape (n, longest, features), lengths and labels. What is padding is not computed, so
-    that a batch costs as many steps as its longest sequence has.
+    A batch is padded features of shape (n, longest, features), lengths and labels. Padding is not computed, so a
+    batch costs as many steps as its longest sequence.
     """
 
     def __init__(self, dataset: Dataset, *, hidden: Size = 128, seed: int = 0) -> None:

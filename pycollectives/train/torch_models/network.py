@@ -1,7 +1,7 @@
 """Any PyTorch network as a model: its parameters and their gradients are views of two flat tensors.
 
-On the host, `weights` and `gradient` are their memory as arrays of NumPy: what others write there the network computes
-with, and autograd adds to, without a copy. On a device they are these tensors, or copies on the host.
+On the host, `weights` and `gradient` are NumPy arrays on the same memory, so changes need no copy. On a device they are
+the tensors themselves, or copies on the host.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ __all__ = ["TorchModel"]
 
 
 class TorchModel(Model):
-    """A network that classifies: cross-entropy of what it returns for the inputs, which are all arrays but the last.
+    """A network that classifies, with the cross-entropy loss. Its inputs are all arrays of a batch except the last.
 
-    `make` builds the network; PyTorch's random numbers are those of `seed` meanwhile, and as before afterwards. After
+    `make` builds the network with PyTorch's random numbers seeded by `seed`; their state is restored afterwards. After
     construction `network` may be replaced by a wrapper of itself, such as `DistributedDataParallel(model.network)`:
-    `forward` goes through the wrapper, `evaluate` and `state` do not, since they may be called on one rank alone.
+    `forward` uses the wrapper. `evaluate` and `state` do not, because a single rank may call them.
 
-    Unless OMP_NUM_THREADS says otherwise, PyTorch computes on one thread from then on, as under torchrun: a rank knows
-    nothing of the others on its cores, and PyTorch would start a thread per core in each of them.
+    Unless OMP_NUM_THREADS is set, PyTorch computes on one thread after that, as under torchrun. Otherwise PyTorch would
+    start a thread per core in each rank, although ranks share the cores.
 
     A staged model copies its weights to the device before it computes, and its gradient to the host after that.
 
-    Networks whose random numbers are drawn while training (dropout) are not resumed exactly: `state` has the buffers
-    only.
+    A network that draws random numbers in training (dropout) does not resume exactly: `state` has only the buffers.
     """
 
     runs_on_devices = True
@@ -60,7 +59,7 @@ class TorchModel(Model):
         self.move_to("cpu", "host")
 
     def move_to(self, device: str, memory: Memory) -> None:
-        """Compute on a device from now on, and show weights and gradient in memory of that kind."""
+        """Move to a device, with `weights` and `gradient` in the given kind of memory."""
         self._device = torch.device(device)
         self._bare.to(self._device)
         parameters = [*self._bare.parameters()]
@@ -74,7 +73,7 @@ class TorchModel(Model):
         self._show(memory)
 
     def _show(self, memory: Memory) -> None:
-        """Let others see weights and gradient."""
+        """Set `weights` and `gradient`."""
         self._copies: tuple[HostCopy, HostCopy] | None = None
         if memory == "staged":
             self._copies = HostCopy(self._weights), HostCopy(self._gradient)
@@ -122,7 +121,7 @@ class TorchModel(Model):
         return Score(loss / predicted, right / predicted)
 
     def _take_weights(self) -> None:
-        """Copy what others have written into staged weights."""
+        """Copy staged weights, which other modules may have changed, to the device."""
         if self._copies is not None:
             self._copies[0].put(self._weights)
 
@@ -130,11 +129,11 @@ class TorchModel(Model):
         return (torch.from_numpy(array).to(self._device) for array in arrays)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The network's buffers, such as the running statistics of batch normalisation."""
+        """The network's buffers, such as the running statistics of batch normalization."""
         return {name: _copied(name, buffer) for name, buffer in self._bare.named_buffers()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what `state` returned."""
+        """Load the arrays that `state` returned."""
         buffers = dict(self._bare.named_buffers())
         if {*state} != {*buffers}:
             raise ValueError(f"expected the buffers {sorted(buffers)}, got {sorted(state)}")

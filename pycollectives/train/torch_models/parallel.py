@@ -27,14 +27,14 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class Distributed:
-    """The backward passes of a model average its gradients over all ranks until it is closed; made collectively.
+    """Until it is closed, backward passes of a model average its gradients over all ranks; made collectively.
 
-    PyTorch has one default process group in a program. One that is there already is used, and left as it is.
+    PyTorch has one default process group in a program. An existing one is used, and not closed.
 
     Raises
     ------
     ValueError
-        The model is none of PyTorch; or, on all ranks, a process group that is there has other ranks than comm.
+        The model is not a PyTorch model. On all ranks: the existing process group has other ranks than comm.
     """
 
     def __init__(self, comm: MPI.Comm, model: Model) -> None:
@@ -51,7 +51,7 @@ class Distributed:
             raise
 
     def close(self) -> None:
-        """Give the model its network back, and end the group. Its threads PyTorch may keep until there is another."""
+        """Restore the model's network, and end the group. PyTorch may keep the group's threads until the next group."""
         self._model.network = self._network
         if self._made_group:
             dist.destroy_process_group()
@@ -68,7 +68,7 @@ def make_group(comm: MPI.Comm) -> None:
 
 @contextmanager
 def _loopback_interface() -> Iterator[None]:
-    """Let gloo use it in the block, unless the user names another interface: later groups may span hosts."""
+    """Make gloo use the loopback interface in the block, unless the user names another. Later groups may span hosts."""
     if INTERFACE in os.environ:
         yield
         return
@@ -95,7 +95,7 @@ def _has_group(comm: MPI.Comm) -> bool:
 
 
 def _store(comm: MPI.Comm, host: str) -> dist.TCPStore:
-    """Where the ranks find each other: on rank 0, at a port that it is given by the system."""
+    """Return the store where ranks find each other: on rank 0, at a free port."""
     server = dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
     port = comm.bcast(server.port if server else None)
     return server or dist.TCPStore(host, port, comm.size, is_master=False)

@@ -26,8 +26,8 @@ __all__ = ["ResNet"]
 class ResNet(TorchModel):
     """A residual network of `depth` layers.
 
-    ResNet-32 has 464 154 weights for three channels and ten classes: He et al.'s 0.46 million. eager-SGD's Table 1 says
-    467 194, of an implementation that it does not name.
+    ResNet-32 has 464 154 weights for three channels and ten classes: He et al.'s 0.46 million. eager-SGD's Table 1
+    gives 467 194, for an implementation that it does not name.
     """
 
     def __init__(self, dataset: Dataset, *, depth: int = 32, width: Size = 16, seed: int = 0) -> None:
@@ -39,7 +39,7 @@ class ResNet(TorchModel):
 
 
 class Block(nn.Module):
-    """Two convolutions with batch normalisation, and the shortcut round them."""
+    """Two convolutions with batch normalization, and the shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

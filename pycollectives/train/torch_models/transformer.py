@@ -1,7 +1,7 @@
 """A small transformer that predicts the next character.
 
-Vaswani et al.: Attention is all you need, 2017; normalisation before each part as in Radford et al.: Language models
-are unsupervised multitask learners (GPT-2), 2019; one table of embeddings for what comes in and what is predicted as in
+Vaswani et al.: Attention is all you need, 2017; normalization before each part as in Radford et al.: Language models
+are unsupervised multitask learners (GPT-2), 2019; one table of embeddings for input and output, as in
 Press and Wolf: Using the output embedding to improve language models, 2017.
 """
 
@@ -58,7 +58,7 @@ class LanguageModel(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a perceptron, each added to what it was given."""
+    """Causal attention, then a perceptron; each is added to its input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

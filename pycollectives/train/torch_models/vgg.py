@@ -2,7 +2,7 @@
 
 Simonyan, Zisserman: Very deep convolutional networks for large-scale image recognition, ICLR 2015, configuration D:
 thirteen convolutions of 3 x 3, pooling by 2 after the 2nd, 4th, 7th, 10th and 13th. For 32 x 32 pixels the three
-linear layers are one, as is usual, and batch normalisation, which is younger, makes it train without a schedule.
+linear layers are one, as usual. Batch normalization, which is newer than the paper, makes it train without a schedule.
 """
 
 from __future__ import annotations
