@@ -5,6 +5,7 @@ killed_in_phase.py RANKS PHASE VICTIM SIGNAL SEED
 
 import ctypes
 import json
+import os
 import random
 import signal
 import threading
@@ -12,7 +13,7 @@ import time
 
 import numpy as np
 from common import WORLD, arguments, say
-from death import die, die_later, note_death, time_of_death
+from death import die_later, note_death, time_of_death
 from gate import Gate
 
 import pycollectives as pc
@@ -57,7 +58,7 @@ def die_at_the_gate():
     time.sleep(0.5)
     note_death()  # without the gate's handler SIGSEGV ends who waits there, before this thread can
     ctypes.CDLL(None).signal(number, None)  # no other handler, whose the gate's may be
-    die(signal.Signals(number))
+    os.kill(os.getpid(), number)
 
 
 def flushes(comm):
