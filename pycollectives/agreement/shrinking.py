@@ -188,6 +188,9 @@ class Shrinking:
                     self._interruption = error
                     continue
                 self._withdraw()
+                if self._interruption is not None and isinstance(error, Exception):
+                    raise self._take_interruption() from error
+                self._interruption = None  # the error is one itself
                 raise
         self._deliver()
         return decision
@@ -196,7 +199,6 @@ class Shrinking:
         """Take no part in the current step, because of an error that the caller raises."""
         self._queue(self._survivors.withdraw())
         self._deliver()
-        self._interruption = None  # by the same user, after the error
 
     def _deliver(self) -> None:
         """Send all queued messages. An interruption waits: until they are sent, other ranks may wait for this one."""

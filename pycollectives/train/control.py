@@ -82,6 +82,11 @@ class ControlChannel:
         self._poll()
         return self._stopped
 
+    @property
+    def stopped(self) -> bool:
+        """Whether this rank knows that it is to stop; receives nothing."""
+        return self._stopped
+
     def barrier(self) -> None:
         """Wait for all ranks, and receive messages while waiting; collective.
 
@@ -156,7 +161,7 @@ class ControlChannel:
             except MPI.Exception:
                 self._on_death()
                 raise
-        elif is_death(error, self._of):
+        elif self._continues and is_death(error, self._of):
             self._on_death()
         elif not self._failed:
             self._send(FAILED)

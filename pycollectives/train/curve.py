@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .datasets.base import Examples
     from .loop import Training
     from .metrics import Clock
-    from .models.base import Model
+    from .models.base import Model, Score
     from .replica import Step
 
 __all__ = ["Curve", "Point"]
@@ -94,6 +94,7 @@ class Curve:
         for path in self._folder.glob("*.npz"):
             if path.stem > newest:
                 path.unlink()
+        self._unforced = list(self._folder.glob("*.npz")) if self._temporary is None else []
 
     def __call__(self, step: Step) -> None:
         """Keep the replica if an epoch has ended since the previous step."""
@@ -117,18 +118,26 @@ class Curve:
             self.flush()
 
     def score(self, examples: tuple[Examples, ...], is_stopped: Callable[[], bool]) -> bool:
-        """Score the kept replicas one by one; return whether all are scored. Overwrites the model's weights."""
+        """Score the kept replicas one by one; return whether all are scored."""
         for name in self._waiting():
             if is_stopped():
                 return False
             path = self._folder / f"{name}.npz"
             file = read(path)
-            unpack(file, self._model)
             epoch, elapsed_s = file["when"].tolist()
-            self._scores[name] = Point(epoch, elapsed_s, *self._model.evaluate(*examples))
+            self._scores[name] = Point(epoch, elapsed_s, *self._score(file, examples))
             self._write()
             path.unlink()
         return True
+
+    def _score(self, file: dict[str, Any], examples: tuple[Examples, ...]) -> Score:
+        """Return the score of a replica in a file. The model keeps its own weights: survivors of a death need them."""
+        own = {name: array.copy() for name, array in pack(self._model).items()}
+        try:
+            unpack(file, self._model)
+            return self._model.evaluate(*examples)
+        finally:
+            unpack(own, self._model)
 
     @property
     def points(self) -> tuple[Point, ...]:

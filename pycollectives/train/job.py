@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from ..agreement.consistency import describe_ranks
 from ..communicator import Communicator
+from ..support.errors import StallError
 from . import checkpoint, output, survivors
 from .agreement import require_same_data, require_same_settings
 from .arrays import to_host
@@ -24,6 +25,7 @@ from .metrics import Clock, Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
 from .placement import Placement
+from .registry import Choice
 from .replica import Replica
 from .schedules import SCHEDULES
 from .settings import Settings
@@ -52,6 +54,10 @@ NOT_OF_THE_TRAINING = ("epochs", "load", "output", "device")
 
 RESULTS = ("metrics-rank-*.jsonl", "summary.json")
 """Files in the output folder that a run which begins anew deletes: the run before may have had more ranks."""
+
+
+CLOSING_S = 10.0
+"""For the other survivors, if a rank dies while they close: a rank that has closed does not wait for them."""
 
 
 @dataclass(frozen=True)
@@ -140,27 +146,35 @@ def run(
         raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
     if on_failure not in get_args(OnFailure):
         raise ValueError(f"on_failure: expected one of {', '.join(get_args(OnFailure))}; got {on_failure!r}")
-    continues = on_failure == "continue"
-    with contextlib.closing(_Member(settings, comm, show=show)) as member:
-        while True:
-            try:
-                require_same_settings(settings, comm, resume=resume, on_failure=on_failure)
-                if continues:
-                    survivors.require_possible(comm, settings.method.name)
-                placement = Placement.agreed(settings, comm)
-                with (
-                    placement.in_use(),
-                    output.locked(settings.output, comm.mpi_comm),
-                    ControlChannel(comm, is_signalled, continues=continues) as control,
-                ):
-                    summary = member.train(comm, control, placement, resume=resume)
-                if continues:
-                    comm.close()
-                return summary
-            except Exception as error:
-                if not (continues and survivors.is_death(error, comm)):
-                    raise
-                comm = survivors.shrunk(comm)
+    if on_failure == "raise":
+        with contextlib.closing(_Member(settings, comm, is_signalled, show=show)) as member:
+            return member.attempt(comm, resume=resume)
+    survivors.require_possible(settings, comm)
+    with contextlib.closing(_Member(settings, comm, is_signalled, show=show, continues=True)) as member:
+        return _with_survivors(member, comm, resume=resume)
+
+
+def _with_survivors(member: _Member, comm: Communicator, *, resume: bool) -> Summary:
+    """Train, and begin again with the survivors whenever ranks die. Closes the communicator."""
+    given, outer = comm, sys.exc_info()[1]
+    summary = None
+    while True:
+        try:
+            summary = member.attempt(comm, resume=resume)
+            comm.close()
+            return summary
+        except BaseException as error:
+            if not (isinstance(error, Exception) and survivors.is_death(error, comm, outer)):
+                if comm is not given:
+                    comm.abort()
+                raise
+        try:
+            # A rank that has closed does not come any more.
+            comm = survivors.shrunk(comm, limit=CLOSING_S if summary is not None else None)
+        except StallError:
+            if summary is None:
+                raise
+            return summary
 
 
 class _Member:
@@ -169,12 +183,22 @@ class _Member:
     `number`: this rank's number when the training began, which selects its files and its injected load.
     """
 
-    def __init__(self, settings: Settings, comm: Communicator, *, show: bool) -> None:
-        self.settings, self.show = settings, show
+    def __init__(
+        self,
+        settings: Settings,
+        comm: Communicator,
+        is_signalled: Callable[[], bool],
+        *,
+        show: bool,
+        continues: bool = False,
+    ) -> None:
+        self.settings, self.is_signalled, self.show, self.continues = settings, is_signalled, show, continues
+        self.is_stopped = False  # by whichever rank, which may have died since
+        self.placement: Placement | None = None
         self.number, self.ranks = comm.rank, comm.size
         self.has_begun = False  # the output folder, and the checkpoint in it, are this training's
         self.clock = Clock()
-        self.totals = Totals(self.clock)
+        self.totals = Totals(self.clock, comm.size)
         self.curve: Curve | None = None
         self._is_made = False
 
@@ -182,6 +206,21 @@ class _Member:
         """Delete temporary files."""
         if self.curve is not None:
             self.curve.close()
+
+    def attempt(self, comm: Communicator, *, resume: bool) -> Summary:
+        """Agree with the other ranks, and train; collective."""
+        settings = self.settings
+        on_failure = "continue" if self.continues else "raise"
+        require_same_settings(settings, comm, resume=resume, on_failure=on_failure)
+        agreed = Placement.agreed(settings, comm)
+        self.placement = self.placement or agreed  # the model stays on its device
+        with self.placement.in_use(), output.locked(settings.output, comm.mpi_comm):
+            channel = ControlChannel(comm, lambda: self.is_stopped or self.is_signalled(), continues=self.continues)
+            try:
+                with channel as control:
+                    return self.train(comm, control, self.placement, resume=resume)
+            finally:
+                self.is_stopped = self.is_stopped or channel.stopped
 
     def _make(self, placement: Placement) -> None:
         """Make the model and the other parts. A rank may fail here, so all ranks meet afterwards."""
@@ -212,13 +251,16 @@ class _Member:
         control.barrier()  # before methods, whose ranks wait for each other: a rank may have failed until here
         require_same_data(plan.dataset, self.model, comm)
         members = control.comm.allgather(self.number)
-        with contextlib.closing(
-            METHODS.make(self.settings.method, comm, self.model, seed=self.settings.seed)
-        ) as synchronizer:
+        method = self.settings.method
+        if comm.size < self.ranks:
+            options = METHODS.find(method).for_fewer(comm.size, **method.options)  # type: ignore[attr-defined]
+            method = Choice(method.name, options)
+        with contextlib.closing(METHODS.make(method, comm, self.model, seed=self.settings.seed)) as synchronizer:
             replica = Replica(self.model, self.optimizer, synchronizer)
             survivors.continue_from_newest(control.comm, training, replica)  # weights may be drawn without a seed
             if self.show and comm.rank == 0 and len(members) < self.ranks:
                 print(_continuation(members, self.ranks, training), file=sys.stderr, flush=True)
+            totals.among(comm.size)
             batches = plan.batches.among(rank=comm.rank, ranks=comm.size)
             finished = self._take_steps(comm, control, replica, batches, resume)
         same = _is_same_on_all_ranks(comm, self.model)

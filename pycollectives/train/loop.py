@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,9 +106,13 @@ class Training:
             if number >= end:  # skipped: all ranks settle at the same step, or there would be no common one
                 self.number = end
                 return
-            step = replica.step(number, batch(number), work, waited_s)
-            self.number = number + 1
+            # The step counts from the update on: if a rank dies in the wait after it, it is not applied twice.
+            step = replica.step(number, batch(number), work, waited_s, partial(self._end, number))
+            self._end(number)
             for observe in observers:
                 observe(step)
             if replica.synchronizer.agree(control.is_stopped()):
                 return
+
+    def _end(self, number: int) -> None:
+        self.number = number + 1

@@ -130,10 +130,12 @@ class Timed:
     ----------
     seconds
         Seconds in `update` since the object was made.
+
+    `on_update` is called after each update.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self._optimizer = optimizer
+    def __init__(self, optimizer: Optimizer, on_update: Callable[[], None] = lambda: None) -> None:
+        self._optimizer, self._on_update = optimizer, on_update
         self.state, self.load_state = optimizer.state, optimizer.load_state
         self.seconds = 0.0
 
@@ -141,6 +143,7 @@ class Timed:
         """Change the weights in place, in step `number`."""
         begin = time.perf_counter()
         self._optimizer.update(weights, gradient, number)
+        self._on_update()
         self.seconds += time.perf_counter() - begin
 
 

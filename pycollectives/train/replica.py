@@ -80,9 +80,10 @@ class Replica:
         batch: tuple[np.ndarray, ...],
         work: Callable[[int, float], None],
         waited_s: float = 0.0,
+        on_update: Callable[[], None] = lambda: None,
     ) -> Step:
         """Take the step after `begin`; eager-SGD, Algorithm 2, lines 4 to 8."""
-        model, optimizer = self.model, Timed(self.optimizer)
+        model, optimizer = self.model, Timed(self.optimizer, on_update)
         begin = time.perf_counter()
         loss = model.forward(*batch)
         work(number, begin)  # before a method may communicate in the backward pass

@@ -39,8 +39,9 @@ class Totals:
 
     NAMES = ("steps", "wait_s", "spent_s", "active", "late", "missed", "not_finite")
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, ranks: int = 1) -> None:
+        self._clock, self._ranks = clock, ranks
+        self._settled_with = 0.0  # steps of this rank
         self._of_this_rank = np.zeros(len(self.NAMES))
         self._before = np.zeros(len(self.NAMES))
         self.sums = dict.fromkeys(self.NAMES, 0.0)
@@ -53,20 +54,31 @@ class Totals:
 
     def settle(self, comm: MPI.Comm) -> None:
         """Add the sums of all ranks; collective. A run without steps changes nothing."""
+        taken = self._of_this_rank[0]
         sums = np.empty_like(self._of_this_rank)
         comm.Allreduce(self._of_this_rank, sums)
+        any_taken = comm.allreduce(bool(taken > self._settled_with), MPI.LOR)
+        self._settled_with = taken
         self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
-        if sums.any():
+        if any_taken:
             self.elapsed_s = comm.allreduce(self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
 
     def state(self) -> dict[str, NDArray[np.float64]]:
         """The sums for a checkpoint: the same on every rank."""
-        return {name: np.array(value) for name, value in {"elapsed_s": self.elapsed_s, **self.sums}.items()}
+        values = {"elapsed_s": self.elapsed_s, "ranks": self._ranks, **self.sums}
+        return {name: np.array(value) for name, value in values.items()}
+
+    def among(self, ranks: int) -> None:
+        """Count for another number of ranks: earlier sums are scaled, so means over ranks stay as they are."""
+        self._before *= ranks / self._ranks
+        self._ranks = ranks
 
     def load_state(self, state: Mapping[str, NDArray[np.float64]]) -> None:
         """Continue from the sums of an earlier run."""
         self.elapsed_s = float(state["elapsed_s"])
+        ranks, self._ranks = self._ranks, int(state["ranks"])
         self._before[:] = [state[name] for name in self.NAMES]
+        self.among(ranks)
 
 
 @dataclass(frozen=True)
@@ -155,7 +167,7 @@ def _rows(settings: Settings, summary: Summary) -> list[tuple[str, str]]:
         *device,
         ("state", "finished" if summary.finished else "stopped, to be resumed" if settings.output else "stopped"),
         *([("lost", describe_ranks(summary.lost))] if summary.lost else []),
-        ("batch", f"{summary.batch} examples, {summary.batch / summary.ranks:.3g} per rank"),
+        ("batch", f"{summary.batch} examples, {_share(summary)} per rank"),
         ("epochs", f"{summary.epochs:g}"),
         ("validation loss", loss),
         ("validation accuracy", "-" if accuracy is None else f"{100 * accuracy:.2f} %"),
@@ -168,3 +180,8 @@ def _rows(settings: Settings, summary: Summary) -> list[tuple[str, str]]:
         ("replicas", "equal" if summary.is_same_on_all_ranks else "DIFFERENT"),
         ("load", f"{settings.load}" + (", emulated by sleeping" if settings.load.options.get("work") else "")),
     ]
+
+
+def _share(summary: Summary) -> str:
+    whole, rest = divmod(summary.batch, summary.ranks)
+    return f"{summary.batch / summary.ranks:.1f}" if rest else str(whole)

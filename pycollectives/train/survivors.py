@@ -2,73 +2,94 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 from mpi4py import MPI
 
-from ..support.errors import RankFailedError
+from ..agreement.shrinking import REPORT_S
+from ..support.errors import RankFailedError, StallError, TransportError
 from .archive import pack, unpack
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
     from .loop import Training
     from .replica import Replica
+    from .settings import Settings
 
 __all__ = ["continue_from_newest", "is_death", "require_possible", "shrunk"]
 
 DEATHS = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 """Classes of MPI's errors after a death. A survivor revokes a communicator on which others may wait."""
 
-REPORT_S = 2.0
-"""In which MPI reports a death, after an error that may be due to it."""
+FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
+"""The variable by which Open MPI's launcher makes the library fault tolerant."""
+
+CAUSED = (MPI.Exception, RankFailedError, StallError, TransportError)
+"""Errors that a death may cause before MPI reports it: a survivor that has seen it leaves the others."""
 
 
-def require_possible(comm: Communicator, method: str) -> None:
-    """Raise ValueError if a training cannot continue after a death."""
+def require_possible(settings: Settings, comm: Communicator) -> None:
+    """Raise ValueError if a training cannot continue after a death; local."""
+    from .synchronizers import METHODS
+
     if comm.transport != "mpi":
         raise ValueError("on_failure 'continue': expected a communicator on MPI; threads of one process die together")
-    if comm._engine.acknowledge_failed() is None:
+    if comm._engine.acknowledge_failed() is None or os.environ.get(FAULT_TOLERANT, "0").lower() in ("0", "false"):
         raise ValueError(
-            "on_failure 'continue': this MPI ends the job when a rank dies; use Open MPI 5 and start the job with "
-            "mpirun --with-ft ulfm --mca async_mpi_finalize 1"
+            "on_failure 'continue': this job ends when a rank dies; start it by Open MPI 5, with "
+            f"mpirun --with-ft ulfm --mca async_mpi_finalize 1 (which sets {FAULT_TOLERANT}=1)"
         )
-    if method == "ddp":
-        raise ValueError("on_failure 'continue': the process group of method 'ddp' cannot lose a rank")
+    if not METHODS.find(settings.method).can_lose_ranks:  # type: ignore[attr-defined]
+        raise ValueError(f"on_failure 'continue': method {settings.method.name!r} cannot lose a rank")
 
 
-def is_death(error: BaseException | None, comm: Communicator) -> bool:
-    """Whether an error, or one that was being handled when it was raised, is the death of a rank of `comm`.
+def is_death(error: BaseException | None, comm: Communicator, outer: BaseException | None = None) -> bool:
+    """Whether the death of a rank of `comm` causes an error, or one that was being handled when it was raised.
 
-    If a death ends a nonblocking collective call, Open MPI may raise an error of another class before it reports the
-    death: waits up to `REPORT_S` for the report.
+    Waits up to `REPORT_S` seconds for MPI's report where the error does not show it. `outer` is the error that the
+    program was handling before.
     """
-    while error is not None:
-        if isinstance(error, RankFailedError) and error.ranks:
-            return True
-        if isinstance(error, MPI.Exception):
-            return error.Get_error_class() in DEATHS or _is_reported(comm)
+    chain = []
+    while error is not None and error is not outer:
+        chain.append(error)
         error = error.__context__
-    return False
+    return any(_shows_death(one) for one in chain) or (
+        any(isinstance(one, CAUSED) for one in chain) and _is_reported(comm)
+    )
+
+
+def _shows_death(error: BaseException) -> bool:
+    if isinstance(error, MPI.Exception):
+        return error.Get_error_class() in DEATHS
+    return isinstance(error, RankFailedError) and bool(error.ranks)
 
 
 def _is_reported(comm: Communicator) -> bool:
     """Whether MPI reports a death soon."""
     deadline = time.monotonic() + REPORT_S
-    while not comm._engine.acknowledge_failed():
-        if time.monotonic() > deadline:
+    while not (dead := comm._engine.acknowledge_failed()):
+        if dead is None or time.monotonic() > deadline:
             return False
         time.sleep(0.01)
     return True
 
 
-def shrunk(comm: Communicator) -> Communicator:
+def shrunk(comm: Communicator, *, limit: float | None = None) -> Communicator:
     """Return a communicator of the survivors; collective over them.
 
-    Revokes `comm.mpi_comm`, so that no survivor keeps waiting in a collective call of MPI.
+    Revokes `comm.mpi_comm`, so that no survivor keeps waiting in a collective call of MPI. Waits for survivors that
+    still compute, however long; with a `limit` in seconds it raises StallError instead.
     """
     comm.mpi_comm.Revoke()
-    return comm.shrink()
+    while True:
+        try:
+            return comm.shrink(timeout=limit)
+        except StallError:
+            if limit is not None:
+                raise
 
 
 def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -> None:
@@ -80,7 +101,11 @@ def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -
     places = comm.allgather((training.settled, training.number))
     furthest = max(places)
     donor = places.index(furthest)
-    state = comm.bcast(pack(replica.model, optimizer=replica.optimizer) if comm.rank == donor else None, donor)
+    state = pack(replica.model, optimizer=replica.optimizer)
+    if comm.rank != donor:  # its own state stays whole until all has arrived: a death may interrupt this
+        state = {name: np.empty_like(array) for name, array in state.items()}
+    for name in sorted(state):
+        comm.Bcast(state[name], donor)
     if comm.rank != donor:
         unpack(state, replica.model, optimizer=replica.optimizer)
     training.settled = furthest[0]

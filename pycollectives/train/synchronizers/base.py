@@ -28,8 +28,9 @@ __all__ = ["GradientSynchronizer", "Outcome", "Synchronizer", "WeightSynchronize
 def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
     """Replace an array by its mean over all ranks, which has the same bits everywhere; collective."""
     with on_host(array) as values:
-        comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
-        values /= comm.size
+        total = np.empty_like(values)  # if a rank dies in the call, the values stay as they are
+        comm.Allreduce(values, total, MPI.SUM)
+        np.divide(total, comm.size, out=values)
 
 
 def any_of(comm: MPI.Comm, flag: bool) -> bool:
@@ -75,7 +76,11 @@ class Synchronizer:
     """Of the newest step."""
 
     in_step = False
-    """Whether all ranks take the same step at the same time: `agree` is collective then."""
+    """Whether ranks meet in a blocking call that depends on the number of the step. After a death they continue from
+    the same step."""
+
+    can_lose_ranks = True
+    """Whether survivors of a death can make it again."""
 
     waits_while_computing = False
     """Whether ranks wait for each other in the backward pass, where waiting cannot be distinguished from computing."""
@@ -88,6 +93,11 @@ class Synchronizer:
         Otherwise the method receives flat tensors on the model's device; see `train.arrays`.
         """
         return "the method works in memory of the host"
+
+    @classmethod
+    def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
+        """Return the options for the ranks that are left after a death: no more arrivals or members than these."""
+        return options
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated | None:

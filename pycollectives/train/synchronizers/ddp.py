@@ -18,6 +18,7 @@ class Ddp(Synchronizer):
     """For models of PyTorch."""
 
     in_step = True
+    can_lose_ranks = False  # its process group cannot
     waits_while_computing = True
 
     def __init__(self, comm: Communicator, model: Model) -> None:

@@ -68,6 +68,15 @@ class Eager(GradientSynchronizer):
         return why_staged()
 
     @classmethod
+    def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
+        """Return the options with a quorum of at most all ranks."""
+        policy = options.get("policy")
+        kind = None if policy is None else _policy(policy, policies.DEFAULT_SEED)
+        if isinstance(kind, policies.Quorum) and kind.k is not None:
+            options["policy"] = policies.Quorum(min(kind.k, ranks), kind.grace)
+        return options
+
+    @classmethod
     def simulated(cls, **options: Any) -> Simulated:
         """Simulate rounds of the policy."""
         policy = _policy(options.get("policy", DEFAULT_POLICY), options["seed"])

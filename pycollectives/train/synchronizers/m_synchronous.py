@@ -28,6 +28,11 @@ class MSynchronous(Eager):
         super().__init__(comm, model, policy=policies.Quorum(m), missed="sum", divide_by="contributors", late="drop")
 
     @classmethod
+    def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
+        """Return the options with at most all ranks in a round."""
+        return {**options, "m": min(options["m"], ranks)}
+
+    @classmethod
     def simulated(cls, **options: Any) -> Simulated:
         """Simulate rounds of m arrivals that drop late gradients."""
         return Simulated("allreduce", {"policy": policies.Quorum(options["m"]), "late": "drop"})

@@ -43,6 +43,12 @@ class Served(Synchronizer):
         self._options = {"workers": range(comm.size), "nan": "accept", "name": "weights", **options}
         self._joined: Collective | None = None
 
+    @classmethod
+    def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
+        """Return the options with at most as many servers as ranks."""
+        servers = options.get("servers")
+        return {**options, "servers": min(servers, ranks)} if isinstance(servers, int) else options
+
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
         """Take part. This rank computes the gradient at the weights that it received in the last step."""
         self._join()

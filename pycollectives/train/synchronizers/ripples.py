@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import groups as generators
 from ...support.device_arrays import why_staged
@@ -58,6 +58,11 @@ class Ripples(WeightSynchronizer):
         self._groups = known[groups]()
         self._every = every
         self._weights = self._join()
+
+    @classmethod
+    def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
+        """Return the options with groups of at most all ranks."""
+        return {**options, "size": min(options["size"], max(2, ranks))} if "size" in options else options
 
     @classmethod
     def why_staged(cls) -> str:

@@ -51,8 +51,9 @@ class Sgp(WeightSynchronizer):
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Give every rank the mean of all sums, which is the weighted mean of their models."""
-        weights *= self._push_sum.weight
-        super().equalize(weights)
+        scaled = weights * self._push_sum.weight  # if a rank dies in the call, the weights stay as they are
+        super().equalize(scaled)
+        weights[...] = scaled
 
     def rejoin(self) -> None:
         """Send shares again."""

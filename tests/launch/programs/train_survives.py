@@ -1,7 +1,7 @@
 """Ranks die in a training that continues without them.
 
 train_survives.py RANKS METHOD FOLDER VICTIM:WHEN...: WHEN is the step in which the victim dies, or a number with "s":
-seconds after its program began.
+seconds after its communicator is made.
 """
 
 from pathlib import Path
@@ -32,8 +32,6 @@ settings = Settings.of(
     }
 )
 mine = when.get(WORLD.rank, "")
-if mine.endswith("s"):
-    die_later(float(mine[:-1]))
 step = Replica.step
 
 
@@ -63,10 +61,12 @@ def reference(summary, steps_before):
 
 
 comm = pc.Communicator(WORLD.Dup(), timeout=30.0)
+if mine.endswith("s"):
+    die_later(float(mine[:-1]))
 summary = job.run(settings, comm, on_failure="continue")
 assert summary.finished
 assert summary.is_same_on_all_ranks
-assert {*when} <= {*summary.lost}, summary.lost
+assert all(victim in summary.lost for victim, moment in when.items() if moment.isdigit()), summary.lost
 assert summary.ranks == WORLD.size - len(summary.lost)
 assert summary.curve[-1].loss < 5.0, summary.curve  # the noise; at the beginning it is over 100
 numbers = [line["number"] for line in metrics.read(folder / f"metrics-rank-{WORLD.rank:04d}.jsonl")]

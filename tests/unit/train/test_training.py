@@ -346,7 +346,7 @@ def test_ranks_that_have_died_are_reported(capsys, tmp_path):
     written, rows, _ = reported(capsys, tmp_path, ranks=3, lost=(0, 2, 3))
     assert written["lost"] == [0, 2, 3]
     assert rows["lost"] == "ranks 0, 2-3"
-    assert rows["batch"] == "8 examples, 2.67 per rank"
+    assert rows["batch"] == "8 examples, 2.7 per rank"
 
 
 def test_what_is_not_measured_is_not_shown(capsys, tmp_path):
