@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
+from .survivors import check_alive
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -77,6 +79,7 @@ class Training:
             replica.settle(self.number - 1, control)
             flags = np.array([control.is_stopped(), self.number < self.steps])
             control.comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
+            check_alive(control.comm)
             any_stopped, any_unfinished = flags
             if not any_unfinished:
                 self.settled = self.steps // (self.settle_every or self.steps)

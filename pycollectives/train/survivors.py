@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .replica import Replica
     from .settings import Settings
 
-__all__ = ["continue_from_newest", "is_death", "require_possible", "shrunk"]
+__all__ = ["check_alive", "continue_from_newest", "is_death", "require_possible", "shrunk"]
 
 DEATHS = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 """Classes of MPI's errors after a death. A survivor revokes a communicator on which others may wait."""
@@ -30,6 +30,9 @@ FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
 CAUSED = (MPI.Exception, RankFailedError, StallError, TransportError)
 """Errors that a death may cause before MPI reports it: a survivor that has seen it leaves the others."""
 
+SOON_S = 0.5
+"""In which MPI reports a death after another error, such as one in reading what a collective call has returned."""
+
 
 def require_possible(settings: Settings, comm: Communicator) -> None:
     """Raise ValueError if a training cannot continue after a death; local."""
@@ -37,7 +40,7 @@ def require_possible(settings: Settings, comm: Communicator) -> None:
 
     if comm.transport != "mpi":
         raise ValueError("on_failure 'continue': expected a communicator on MPI; threads of one process die together")
-    if comm._engine.acknowledge_failed() is None or os.environ.get(FAULT_TOLERANT, "0").lower() in ("0", "false"):
+    if comm._engine.acknowledge_failed() is None or not _is_fault_tolerant():
         raise ValueError(
             "on_failure 'continue': this job ends when a rank dies; start it by Open MPI 5, with "
             f"mpirun --with-ft ulfm --mca async_mpi_finalize 1 (which sets {FAULT_TOLERANT}=1)"
@@ -56,9 +59,8 @@ def is_death(error: BaseException | None, comm: Communicator, outer: BaseExcepti
     while error is not None and error is not outer:
         chain.append(error)
         error = error.__context__
-    return any(_shows_death(one) for one in chain) or (
-        any(isinstance(one, CAUSED) for one in chain) and _is_reported(comm)
-    )
+    patience = REPORT_S if any(isinstance(one, CAUSED) for one in chain) else SOON_S
+    return any(_shows_death(one) for one in chain) or _is_reported(comm, patience)
 
 
 def _shows_death(error: BaseException) -> bool:
@@ -67,9 +69,28 @@ def _shows_death(error: BaseException) -> bool:
     return isinstance(error, RankFailedError) and bool(error.ranks)
 
 
-def _is_reported(comm: Communicator) -> bool:
-    """Whether MPI reports a death soon."""
-    deadline = time.monotonic() + REPORT_S
+def check_alive(comm: MPI.Comm) -> None:
+    """Raise an error of MPI if it reports a death, where the job continues after one; local.
+
+    For data that a collective call has returned: in Open MPI 5.0.11 such a call may return without an error, and with
+    wrong data, if a rank dies in it.
+    """
+    if not _is_fault_tolerant():
+        return
+    failed = comm.Get_failed()
+    count = failed.Get_size()
+    failed.Free()
+    if count:
+        raise MPI.Exception(MPI.ERR_PROC_FAILED)
+
+
+def _is_fault_tolerant() -> bool:
+    return os.environ.get(FAULT_TOLERANT, "0").lower() not in ("0", "false") and hasattr(MPI.Comm, "Get_failed")
+
+
+def _is_reported(comm: Communicator, patience: float) -> bool:
+    """Whether MPI reports a death within so many seconds."""
+    deadline = time.monotonic() + patience
     while not (dead := comm._engine.acknowledge_failed()):
         if dead is None or time.monotonic() > deadline:
             return False
@@ -106,6 +127,7 @@ def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -
         state = {name: np.empty_like(array) for name, array in state.items()}
     for name in sorted(state):
         comm.Bcast(state[name], donor)
+    check_alive(comm)
     if comm.rank != donor:
         unpack(state, replica.model, optimizer=replica.optimizer)
     training.settled = furthest[0]

@@ -14,6 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..arrays import on_host
+from ..survivors import check_alive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +31,7 @@ def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
     with on_host(array) as values:
         total = np.empty_like(values)  # if a rank dies in the call, the values stay as they are
         comm.Allreduce(values, total, MPI.SUM)
+        check_alive(comm)
         np.divide(total, comm.size, out=values)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ...policies import Full
+from ..survivors import check_alive
 from .base import GradientSynchronizer, Outcome, Simulated, any_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Synchronous(GradientSynchronizer):
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the mean over all ranks."""
         self._comm.Allreduce(gradient, self._sum, MPI.SUM)
+        check_alive(self._comm)
         self._sum /= self._comm.size
         return self._sum
 

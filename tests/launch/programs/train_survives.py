@@ -72,7 +72,8 @@ assert summary.curve[-1].loss < 5.0, summary.curve  # the noise; at the beginnin
 numbers = [line["number"] for line in metrics.read(folder / f"metrics-rank-{WORLD.rank:04d}.jsonl")]
 assert numbers == sorted({*numbers}), "a step stands twice in the metrics"
 if method == "synchronous":
-    assert numbers == list(range(summary.steps)), sorted({*range(summary.steps)} - {*numbers})
+    missing = sorted({*range(summary.steps)} - {*numbers})  # received with the state of another rank
+    assert len(missing) <= len(summary.lost), missing
     if len(summary.lost) == 1 and deaths[0].partition(":")[2].isdigit():
         latest = folder / "checkpoint" / (folder / "checkpoint" / "latest").read_text()
         weights = np.load(latest / "rank-0000.npz")["weights"]

@@ -1,5 +1,7 @@
 """What a training keeps if a rank dies in the middle of a call; real ranks die in launch/test_train_survives.py."""
 
+from pickle import UnpicklingError
+
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -142,6 +144,7 @@ def test_means_over_ranks_stay_when_ranks_are_lost():
 
 def test_which_errors_are_deaths(monkeypatch):
     monkeypatch.setattr(survivors, "REPORT_S", 0.05)
+    monkeypatch.setattr(survivors, "SOON_S", 0.0)
     alive, dead = Reported(), Reported(1)
     assert survivors.is_death(pc.RankFailedError("died", [1]), alive)
     assert survivors.is_death(DEATH, alive)
@@ -149,7 +152,8 @@ def test_which_errors_are_deaths(monkeypatch):
     for error in (MPI.Exception(MPI.ERR_OTHER), pc.RankFailedError("has left"), pc.StallError("stalls")):
         assert not survivors.is_death(error, alive)
         assert survivors.is_death(error, dead)
-    assert not survivors.is_death(ValueError("wrong"), dead)
+    assert not survivors.is_death(ValueError("wrong"), alive)
+    assert survivors.is_death(UnpicklingError("wrong data"), dead)
 
 
 def test_an_error_in_a_handler_of_the_program_is_no_death():
