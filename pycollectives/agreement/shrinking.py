@@ -99,6 +99,7 @@ class Shrinking:
         self._interruption: BaseException | None = None  # raised once the other ranks do not wait for this one
         self._turn = threading.Lock()
         self._is_over = False
+        self._members: tuple[int, ...] = ()  # of the communicator that is being made
 
     def run(self, deadline: Deadline) -> Communicator:
         """Return the new communicator."""
@@ -126,6 +127,7 @@ class Shrinking:
     def _make(self, decision: Decision, deadline: Deadline) -> None:
         """Make the new communicator; the next step tells the others whether it is made."""
         comm = None
+        self._members = decision.members
         remaining = deadline.remaining()
         try:
             comm = self._mpi.Shrink()
@@ -145,6 +147,9 @@ class Shrinking:
         if self._new is not None:
             return None
         if self._error is None or isinstance(self._error, RankFailedError | StallError):
+            return AGAIN
+        self._look_for_deaths()  # MPI need not raise an error of their class
+        if self._survivors.dead & set(self._members):
             return AGAIN
         return f"{type(self._error).__name__}: {self._error}"
 

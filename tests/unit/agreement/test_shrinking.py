@@ -15,6 +15,7 @@ from mpi4py import MPI
 import pycollectives as pc
 from pycollectives.agreement.shrinking import Shrinking
 from pycollectives.support.deadline import Deadline
+from pycollectives.support.errors import TransportError
 
 HISTORIES = 200 if os.environ.get("NIGHTLY") else 15
 LIMIT = 10.0
@@ -81,7 +82,8 @@ class Rank:
         self.happens()
         with self.world.changed:
             if not set(comm.members) <= self.world.live():
-                raise pc.RankFailedError("played")
+                self.known |= self.world.dead
+                raise self.source.choice([pc.RankFailedError, TransportError])("played")
         return SimpleNamespace(size=comm.size, members=comm.members, abort=lambda: 0, _supersede=lambda: None)
 
     # a duplicate
