@@ -79,7 +79,7 @@ class Rank:
 
     def _remade(self, comm, limit):
         assert limit is None or limit >= 1
-        self.happens()
+        self.happens(4.0)  # it has many calls of MPI
         with self.world.changed:
             if not set(comm.members) <= self.world.live():
                 self.known |= self.world.dead
