@@ -1,7 +1,7 @@
 """Check the dependencies of layers in C++ and in Python. Prints violations; the exit status is 1 if there are any.
 
     python tools/check_layers.py [ROOT]   check
-    python tools/check_layers.py --map    print the layers and parts with their dependencies, as in docs/design/layers.md
+    python tools/check_layers.py --map    print the layers and parts with their dependencies (docs/design/layers.md)
 
 C++: a layer includes only its own headers and headers of the layers that CMakeLists.txt allows. Only
 csrc/transport/mpi_* and csrc/bindings may include <mpi.h>. Only csrc/bindings may include pybind11 and Python.h.

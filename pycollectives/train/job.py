@@ -149,7 +149,9 @@ def run(
     if on_failure == "raise":
         with contextlib.closing(_Member(settings, comm, is_signalled, show=show)) as member:
             return member.attempt(comm, resume=resume)
-    survivors.require_possible(settings, comm)
+    survivors.require_possible(comm)
+    if not METHODS.find(settings.method).can_lose_ranks:  # type: ignore[attr-defined]
+        raise ValueError(f"on_failure 'continue': method {settings.method.name!r} cannot lose a rank")
     with contextlib.closing(_Member(settings, comm, is_signalled, show=show, continues=True)) as member:
         return _with_survivors(member, comm, resume=resume)
 

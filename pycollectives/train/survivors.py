@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from .loop import Training
     from .replica import Replica
-    from .settings import Settings
 
 __all__ = ["check_alive", "continue_from_newest", "is_death", "require_possible", "shrunk"]
 
@@ -31,13 +30,11 @@ CAUSED = (MPI.Exception, RankFailedError, StallError, TransportError)
 """Errors that a death may cause before MPI reports it: a survivor that has seen it leaves the others."""
 
 SOON_S = 0.5
-"""In which MPI reports a death after another error, such as one in reading what a collective call has returned."""
+"""In which MPI reports a death after another error, such as one in reading the data of a collective call."""
 
 
-def require_possible(settings: Settings, comm: Communicator) -> None:
+def require_possible(comm: Communicator) -> None:
     """Raise ValueError if a training cannot continue after a death; local."""
-    from .synchronizers import METHODS
-
     if comm.transport != "mpi":
         raise ValueError("on_failure 'continue': expected a communicator on MPI; threads of one process die together")
     if comm._engine.acknowledge_failed() is None or not _is_fault_tolerant():
@@ -45,8 +42,6 @@ def require_possible(settings: Settings, comm: Communicator) -> None:
             "on_failure 'continue': this job ends when a rank dies; start it by Open MPI 5, with "
             f"mpirun --with-ft ulfm --mca async_mpi_finalize 1 (which sets {FAULT_TOLERANT}=1)"
         )
-    if not METHODS.find(settings.method).can_lose_ranks:  # type: ignore[attr-defined]
-        raise ValueError(f"on_failure 'continue': method {settings.method.name!r} cannot lose a rank")
 
 
 def is_death(error: BaseException | None, comm: Communicator, outer: BaseException | None = None) -> bool:
