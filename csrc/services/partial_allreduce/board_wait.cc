@@ -16,7 +16,7 @@ namespace {
 constexpr int kSpins = 1000;             // where every rank has a core: before a waiting rank yields
 constexpr int kYields = 200;             // before a waiting rank sleeps
 constexpr Seconds kLongestSleep = 0.05;  // then it looks whether it was interrupted
-constexpr Seconds kCheckPeriod = 0.25;   // whether all ranks live, zombies too: some system calls for each
+constexpr Seconds kCheckPeriod = 0.25;   // whether everybody lives: some system calls for each rank
 
 /// Cores that this process may run on.
 Rank usable_cores() {
@@ -57,7 +57,7 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
   Seconds next_check = now() + kCheckPeriod;
   const auto look_around = [&] {
     if (interrupt) interrupt();
-    inspector_.check_briefly();
+    board_->check_failure();
     if (now() < next_check) return;
     inspector_.check_alive();
     next_check = now() + kCheckPeriod;
