@@ -72,7 +72,7 @@ def test_a_signal_to_one_rank_ends_the_job_with_a_checkpoint(tmp_path, method, n
     assert code == REQUEUE, err
     assert "Traceback" not in err
     (step, where) = re.search(
-        r"^Stopped at step (\d+), checkpoint in (.*); --resume goes on\.$", err, re.MULTILINE
+        r"^Stopped at step (\d+), checkpoint in (.*); --resume continues\.$", err, re.MULTILINE
     ).groups()
     assert Path(where).name.startswith(f"step-{int(step):08d}.")
     assert len(list(Path(where).glob("rank-*.npz"))) == RANKS

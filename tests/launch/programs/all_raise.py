@@ -11,7 +11,7 @@ import pycollectives as pc
 try:
     with pc.Communicator(WORLD) as comm, comm.partial_allreduce(count=1, dtype="f4", policy=pc.Full()) as ar:
         ar.allreduce(np.ones(1, np.float32), timeout=30)
-        time.sleep(0.1 * comm.rank)
+        time.sleep(0.5 * comm.rank)
         raise ValueError if exceptions == "different" and comm.rank == 0 else KeyError
 except (KeyError, ValueError) as error:
     say(type(error).__name__)
