@@ -15,7 +15,7 @@ from ..communicator import Communicator
 from ..support.errors import StallError
 from . import checkpoint, output, survivors
 from .agreement import require_same_data, require_same_settings
-from .arrays import to_host
+from .arrays import on_host, to_host
 from .batches import Batches
 from .control import ControlChannel
 from .curve import Curve, Point
@@ -259,12 +259,17 @@ class _Member:
             method = Choice(method.name, options)
         with contextlib.closing(METHODS.make(method, comm, self.model, seed=self.settings.seed)) as synchronizer:
             replica = Replica(self.model, self.optimizer, synchronizer)
-            survivors.continue_from_newest(control.comm, training, replica)  # weights may be drawn without a seed
+            has_begun = any_of(control.comm, self.has_begun)
+            if has_begun:
+                survivors.continue_from_newest(control.comm, training, replica)
+            else:
+                with on_host(self.model.weights) as weights:
+                    control.comm.Bcast(weights)  # drawn without a seed, or on another kind of processor, they differ
             if self.show and comm.rank == 0 and len(members) < self.ranks:
                 print(_continuation(members, self.ranks, training), file=sys.stderr, flush=True)
             totals.among(comm.size)
             batches = plan.batches.among(rank=comm.rank, ranks=comm.size)
-            finished = self._take_steps(comm, control, replica, batches, resume)
+            finished = self._take_steps(comm, control, replica, batches, has_begun=has_begun, resume=resume)
         same = _is_same_on_all_ranks(comm, self.model)
         come_to = control.comm.allreduce(training.number)
         finished, points, taken = self._score(control, finished)
@@ -290,9 +295,16 @@ class _Member:
         )
 
     def _take_steps(
-        self, comm: Communicator, control: ControlChannel, replica: Replica, batches: Batches, resume: bool
+        self,
+        comm: Communicator,
+        control: ControlChannel,
+        replica: Replica,
+        batches: Batches,
+        *,
+        has_begun: bool,
+        resume: bool,
     ) -> bool:
-        """Take steps; return whether all are taken. Collective."""
+        """Take steps; return whether all are taken. Collective. `has_begun`: some rank was here before a death."""
         settings, training, totals = self.settings, self.training, self.totals
         work = _worker(self.plan.seconds[self.number], emulated=bool(settings.load.options.get("work")))
         observers: list[Callable[[Step], None]] = [totals]
@@ -301,7 +313,7 @@ class _Member:
             if settings.output is not None:
                 folder = settings.output / "checkpoint"
                 arguments = (folder, comm.mpi_comm, training, replica, self._setting(), {"totals": totals})
-                if not any_of(control.comm, self.has_begun):
+                if not has_begun:
                     if resume and checkpoint.exists(folder, comm.mpi_comm):
                         checkpoint.load(*arguments)
                     else:
