@@ -8,7 +8,6 @@ import random
 import pytest
 from killer import CRASH, MPI_CRASHED, WITH_FAULT_TOLERANCE
 from launcher import launcher, mpirun
-from nightly import nightly_unless
 from train_command import train
 
 pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
@@ -48,7 +47,8 @@ def test_the_survivors_train_on(tmp_path, method):
     check(tmp_path, method, ["3:17"])
 
 
-@pytest.mark.parametrize("deaths", nightly_unless(lambda deaths: deaths == DEATHS[0], DEATHS))
+@pytest.mark.nightly
+@pytest.mark.parametrize("deaths", DEATHS)
 def test_synchronous_training_loses_no_step(tmp_path, deaths):
     """With one death the program compares the weights with those computed in one process."""
     job = check(tmp_path, "synchronous", deaths.split())
