@@ -321,7 +321,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: ArgumentsT) -> None:
-        """Raise what the engine would refuse, before ranks agree. The base class accepts all."""
+        """Refuse arguments that the engine would refuse, before ranks agree. The base class accepts all."""
         del context, arguments
 
 

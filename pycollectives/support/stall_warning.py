@@ -41,6 +41,6 @@ class StallWarning:
         return self.waited + within >= self._next
 
     def say(self, what: str, missing: str) -> None:
-        """Log a line that `what` is not complete and what is `missing`."""
+        """Log a line: the operation `what` is not complete, and waits for `missing`."""
         _logger.warning("pycollectives: %s: %s: not complete after %.3g s; %s.", self._who, what, self.waited, missing)
         self._next *= 2

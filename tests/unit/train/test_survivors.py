@@ -130,7 +130,8 @@ def test_options_for_fewer_ranks(method, ranks, options):
 
 
 def test_means_over_ranks_stay_when_ranks_are_lost():
-    totals = Totals(lambda: 5.0, 4)
+    now = [5.0]
+    totals = Totals(lambda: now[0], 4)
     totals.load_state({"elapsed_s": np.array(1.0), "ranks": np.array(2), **{k: np.array(8.0) for k in Totals.NAMES}})
     totals.among(1)
     totals.settle(MPI.COMM_SELF)
@@ -140,6 +141,9 @@ def test_means_over_ranks_stay_when_ranks_are_lost():
     totals.settle(MPI.COMM_SELF)
     assert (totals.sums["steps"], totals.elapsed_s) == (5.0, 5.0)
     assert int(totals.state()["ranks"]) == 1
+    now[0] = 600.0
+    totals.settle(MPI.COMM_SELF)
+    assert totals.elapsed_s == 5.0, "no step was taken since"
 
 
 def test_which_errors_are_deaths(monkeypatch):
