@@ -45,13 +45,30 @@ CHECKS = {
     "asan": Check(INSTRUMENTED, COMPILER),
     "tsan": Check((*INSTRUMENTED, "tests/tsan-suppressions.txt"), COMPILER),
 }
-WITH_COMMENTS = ("CMakeLists.txt", "CMakePresets.json", ".clang-tidy")
-"""Files whose comments do not enter their digest."""
+HASH = re.compile(rb"(?m)(?P<kept>)(?:^|(?<=\s))#.*")
+"""A comment that begins with "#" at the start of a word."""
+
+C_PLUS_PLUS = re.compile(
+    rb"""(?xs) (?P<kept> R"(?P<end>[^\s()]*)\(.*?\)(?P=end)" | "(?:\\.|[^"\\\n])*" | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'
+                       | //[^\n]*NOLINT[^\n]* )
+             | //[^\n]* | /\*.*?\*/""",
+)
+"""A comment, or what is kept although it may look like one: text, a character, an instruction to clang-tidy."""
+
+COMMENTS = {
+    "CMakeLists.txt": HASH, "CMakePresets.json": HASH, ".clang-tidy": HASH,
+    ".cc": C_PLUS_PLUS, ".h": C_PLUS_PLUS, ".cu": C_PLUS_PLUS, ".cuh": C_PLUS_PLUS, ".inc": C_PLUS_PLUS,
+}  # fmt: skip
+"""What a comment is in files of that name or suffix. Comments do not enter the digest."""
 
 
-def without_comments(text: bytes) -> bytes:
-    """Return the nonempty lines of a file, without comments, which begin with "#" at the start of a word."""
-    lines = (re.sub(rb"(^|\s)#.*", b"", line).rstrip() for line in text.splitlines())
+def contents(path: Path) -> bytes:
+    """Return the nonempty lines of a file; without its comments, if COMMENTS tells what they are."""
+    text = path.read_bytes()
+    comment = COMMENTS.get(path.name) or COMMENTS.get(path.suffix)
+    if comment is None:
+        return text
+    lines = (line.rstrip() for line in comment.sub(lambda found: found["kept"] or b"", text).splitlines())
     return b"\n".join(line for line in lines if line)
 
 
@@ -60,8 +77,7 @@ def digest(files: Iterable[Path], root: Path, common: bytes = b"") -> str:
     whole = hashlib.sha256(common)
     for one in files:
         whole.update(f"{one.relative_to(root)}\0".encode())
-        content = one.read_bytes()
-        whole.update(hashlib.sha256(without_comments(content) if one.name in WITH_COMMENTS else content).digest())
+        whole.update(hashlib.sha256(contents(one)).digest())
     return whole.hexdigest()[:32]
 
 

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from passed import RECORD, digest, read, version_of, without_comments, write
+from passed import RECORD, contents, digest, read, version_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,8 +63,8 @@ def of_all() -> bytes:
     version = version_of(("clang-tidy", "--version"))
     if version is None:
         sys.exit("clang-tidy: not found; `make tidy` installs it")
-    contents = [without_comments(ROOT.joinpath(name).read_bytes()) for name in OF_ALL]
-    return b"".join(hashlib.sha256(one).digest() for one in (b"version " + version, *contents))
+    parts = (b"version " + version, *(contents(ROOT / name) for name in OF_ALL))
+    return b"".join(hashlib.sha256(one).digest() for one in parts)
 
 
 def main(arguments: list[str] | None = None) -> None:

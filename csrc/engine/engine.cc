@@ -122,8 +122,8 @@ void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective, co
   }
 }
 
-/// After an exception in the collective's beginning. It is told of the failure, and nothing else calls it again; but
-/// messages may still be written to its memory.
+/// Called after an exception while the collective begins. The collective is told of the failure and not called again;
+/// its memory is kept, because messages may still be written to it.
 void Engine::give_up_on(std::uint32_t id) {
   try {
     send_departures(Control::kLeft);
@@ -432,7 +432,7 @@ void Engine::print_notice() {
   if (!notice_ || std::exchange(notice_->settled, true)) return;
   const std::string line = "pycollectives: rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
                            ": rank " + std::to_string(notice_->from) + " " + notice_->text +
-                           "; the others go on without it\n";
+                           "; the others continue without it\n";
   std::fputs(line.c_str(), stderr);
 }
 

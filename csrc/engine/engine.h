@@ -215,8 +215,8 @@ class Engine final : private Listener {
   /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
   std::vector<Rank> gave_up();
 
-  /// Something has gone wrong on this rank that the others are not stopped by: each prints a line, "rank R" and `text`,
-  /// the first time, unless it soon announces the same itself. Waits for nobody.
+  /// Tells the other ranks of an error on this rank that does not stop them. Each prints one line, "rank R" and `text`,
+  /// for the first such error, unless it soon announces the same itself. Waits for nobody.
   void announce(const std::string& text);
 
   /// The application is gone: closes every collective at once; whoever drives the engine goes on serving the others.

@@ -91,7 +91,8 @@ PYC_TEST(calls_keep_their_limits_while_the_owner_of_the_mutex_is_stopped) {
   }
 }
 
-/// The leader's engine cannot work on the board, and still says that it lives.
+/// The leader's engine cannot work on the board, and still says that it lives. The engine of its mate, which has no
+/// neighbor and could speak for the machine as well, does not run.
 PYC_TEST(a_machine_is_not_lost_while_the_owner_of_a_mutex_is_stopped) {
   constexpr Seconds kHeartbeat = 0.4;
   constexpr Seconds kStopped = 1.2;
@@ -117,12 +118,12 @@ PYC_TEST(a_machine_is_not_lost_while_the_owner_of_a_mutex_is_stopped) {
   {
     const std::lock_guard stopped(*reinterpret_cast<RobustMutex*>(shared[0]->data()));
     while (std::chrono::duration<Seconds>(now() - begin).count() < kStopped) {
-      for (const auto& engine : engines) engine->advance();
+      for (const std::size_t leader : {0, 2}) engines[leader]->advance();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
   PYC_CHECK(std::chrono::duration<Seconds>(now() - begin).count() < kStopped + kLate);
-  for (const auto& engine : engines) engine->check();
+  for (const std::size_t leader : {0, 2}) engines[leader]->check();
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ def test_an_exception_on_one_rank_stops_nobody(policy, where):
     discarded = sum(map(int, re.findall(r"closed without flush, (\d+) contributions? discarded", outcome.err)))
     assert int(line.split()[1]) == contributed - discarded, outcome
     assert outcome.said(1) == [], outcome
-    lines = re.findall(r"rank (\d) of 4: rank 1 left '[^']+' by KeyError; the others go on without it", outcome.err)
+    lines = re.findall(r"rank (\d) of 4: rank 1 left '[^']+' by KeyError; the others continue without it", outcome.err)
     assert sorted(lines) == ["0", "2", "3"], outcome
 
 

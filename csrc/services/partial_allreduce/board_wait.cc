@@ -57,7 +57,7 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
   Seconds next_check = now() + kCheckPeriod;
   const auto look_around = [&] {
     if (interrupt) interrupt();
-    board_->check_failure();
+    inspector_.check_briefly();
     if (now() < next_check) return;
     inspector_.check_alive();
     next_check = now() + kCheckPeriod;

@@ -82,6 +82,40 @@ def test_it_runs_again_if_its_sources_or_its_tool_change(tree, name, text, again
     assert tree.ran("one") == again
 
 
+CODE = b"""\
+/* The first
+   comment. */
+int a = 1'000;  // it's one
+const char* b = "// text \\" // text";  // "a comment"
+
+char c = '"';  // a comment
+const char* d = R"end(// text
+)" // text)end";  // a comment
+int e;  // NOLINT(something): why
+"""
+WITHOUT = b"""\
+int a = 1'000;
+const char* b = "// text \\" // text";
+char c = '"';
+const char* d = R"end(// text
+)" // text)end";
+int e;  // NOLINT(something): why"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.cc", CODE, WITHOUT),
+        ("a.h", CODE, WITHOUT),
+        ("a.txt", CODE, CODE),
+        ("CMakeLists.txt", b"# all\na(b#c)  # d\n\n", b"a(b#c)"),
+    ],
+)
+def test_comments_are_no_change(tree, name, text, expected):
+    (tree.root / name).write_bytes(text)
+    assert tree.tool.contents(tree.root / name) == expected
+
+
 def test_a_file_that_is_gone_is_a_change(tree):
     tree.write("folder/b.txt", "")
     tree.ran("one")

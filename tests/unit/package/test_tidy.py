@@ -14,7 +14,7 @@ FILES = {
     "csrc/core/low.cc": '#include "low.h"\n',
     "csrc/engine/middle.h": '#include "core/low.h"\n',
     "csrc/engine/high.cc": '  #  include "engine/middle.h"\n#include <vector>\n',
-    "csrc/engine/alone.cc": "// nothing\n",
+    "csrc/engine/alone.cc": "int nothing;\n",
     ".clang-tidy": "Checks: '*'",
     "CMakeLists.txt": "",
     "CMakePresets.json": "",
@@ -76,7 +76,9 @@ def test_everything_is_checked_once(tree):
     [
         ("csrc/core/low.h", "long low();", {"csrc/core/low.cc", "csrc/engine/high.cc"}),
         ("csrc/engine/middle.h", "int middle();", {"csrc/engine/high.cc"}),
-        ("csrc/engine/alone.cc", "// something\n", {"csrc/engine/alone.cc"}),
+        ("csrc/engine/alone.cc", "int something;\n", {"csrc/engine/alone.cc"}),
+        ("csrc/engine/alone.cc", "int nothing;  // at all\n", set()),
+        ("csrc/engine/alone.cc", "int nothing;  // NOLINT\n", {"csrc/engine/alone.cc"}),
         (".clang-tidy", "Checks: 'bugprone-*'", EVERY),
         ("CMakeLists.txt", "add_compile_options(-O0)", EVERY),
         ("CMakeLists.txt", "# a comment\n\n", set()),
@@ -92,7 +94,7 @@ def test_what_depends_on_a_change_is_checked_again(tree, changed, text, expected
 
 def test_what_clang_tidy_finds_fault_with_has_not_passed(tree):
     tree.checked()
-    tree.write("csrc/engine/alone.cc", "// bad\n")
+    tree.write("csrc/engine/alone.cc", "int bad;\n")
     for _ in range(2):
         with pytest.raises(SystemExit) as end:
             tree.checked()
@@ -102,10 +104,10 @@ def test_what_clang_tidy_finds_fault_with_has_not_passed(tree):
 
 
 def test_what_passes_is_recorded_though_other_files_do_not(tree):
-    tree.write("csrc/engine/alone.cc", "// bad\n")
+    tree.write("csrc/engine/alone.cc", "int bad;\n")
     with pytest.raises(SystemExit):
         tree.checked()
-    tree.write("csrc/engine/alone.cc", "// good\n")
+    tree.write("csrc/engine/alone.cc", "int good;\n")
     assert tree.checked() == {"csrc/engine/alone.cc"}
 
 
