@@ -21,8 +21,9 @@ options=log_path=$report:halt_on_error=1
 
 selection="not slow and not large"
 [ "$sanitizer" = asan ] || selection+=" and not one_thread"
+limit=${SECONDS_PER_RUN:-${NIGHTLY:+2700}}
 status=0
-timeout --kill-after=10 "${SECONDS_PER_RUN:-1200}" env \
+timeout --kill-after=10 "${limit:-1200}" env \
   ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
   TSAN_OPTIONS="$options:intercept_tls_get_addr=0:suppressions=$PWD/tests/tsan-suppressions.txt" \
   LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
