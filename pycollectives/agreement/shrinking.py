@@ -28,6 +28,8 @@ REPORT_S = 15.0
 """Time in which MPI reports a death that this library has already seen; between hosts it took up to 10 s."""
 MAKING_S = 15.0
 """The least time limit for making the new communicator; all of its ranks have arrived by then."""
+TURN_S = 5.0
+"""Time in which MPI makes a communicator of one rank; on a loaded machine it took some milliseconds."""
 AGAIN = ""
 """The objection of a rank that failed because another rank died, or that was interrupted: try again without text."""
 
@@ -112,6 +114,7 @@ class Shrinking:
             warning = StallWarning(settings().stall_warning, f"rank {self._old.rank} of {self._old.size}")
             while not self._is_over:
                 if self._survivors.step % 2 == 0:
+                    give_back_turn(self._mpi)
                     self._make(self._decide(None, deadline, warning), deadline)
                 decision = self._decide(self._objection(), deadline, warning)
                 self._survivors.next_step()
@@ -130,7 +133,7 @@ class Shrinking:
         self._members = decision.members
         remaining = deadline.remaining()
         try:
-            comm = self._mpi.Shrink()
+            comm = shrunk_by_mpi(self._mpi)
             comm.Set_name(self._old.name)
             if self._interruption is None and comm.size == len(decision.members):
                 self._new = self._old._remade(comm, limit=None if remaining is None else max(remaining, MAKING_S))
@@ -319,6 +322,47 @@ class Shrinking:
             )
         if not set(failed) <= self._survivors.dead:
             self._send(self._survivors.died(set(failed)))
+
+
+# Open MPI (5.0.11) makes one communicator at a time in a process: the one whose parent has the lowest context number. If
+# a creation fails because a rank died, it keeps its turn, and Shrink waits for it forever. A later creation that does not
+# wait gives the turn back. MPI_COMM_WORLD has the lowest number, MPI_COMM_SELF the next.
+
+
+def give_back_turn(comm: MPI.Comm) -> None:
+    """Let MPI make communicators after a creation failed in this process; local.
+
+    RuntimeError if the creation that failed was on MPI_COMM_WORLD, unless `comm` has the same ranks: then
+    `shrunk_by_mpi` does not wait.
+    """
+    from ..support.native import MPI
+
+    if _is_world(comm):
+        return
+    made, request = MPI.COMM_SELF.Idup()
+    limit = Deadline(TURN_S)
+    while not request.Test():
+        if limit.passed:
+            raise RuntimeError(
+                "shrink: MPI can make no communicator, because one could not be made of MPI_COMM_WORLD when a rank died. "
+                "Make communicators of a duplicate of MPI_COMM_WORLD instead"
+            )
+        time.sleep(PAUSE_S)
+    made.Free()
+
+
+def shrunk_by_mpi(comm: MPI.Comm) -> MPI.Comm:
+    """Return MPI's communicator of the survivors; collective over them."""
+    from ..support.native import MPI
+
+    return (MPI.COMM_WORLD if _is_world(comm) else comm).Shrink()
+
+
+def _is_world(comm: MPI.Comm) -> bool:
+    """Whether MPI_COMM_WORLD has the same ranks in the same order."""
+    from ..support.native import MPI
+
+    return MPI.Comm.Compare(comm, MPI.COMM_WORLD) in (MPI.IDENT, MPI.CONGRUENT)
 
 
 def _is_complete(request: MPI.Request) -> bool:

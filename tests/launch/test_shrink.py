@@ -30,3 +30,21 @@ def test_the_survivors_go_on(tmp_path, phase, victims, ranks_per_node, seed):
 def test_one_rank_is_left(tmp_path):
     job = mpirun(3, "shrinks.py", "later", 1, 0, 2, limit=90, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d"))
     check_shrunk(job, (0, 2), ranks=3)
+
+
+@pytest.mark.parametrize("parent", ["world", "duplicate"])
+def test_after_a_communicator_that_mpi_could_not_make(tmp_path, parent):
+    """Open MPI would wait in MPI_Comm_shrink forever for its turn."""
+    options = {"options": WITH_FAULT_TOLERANCE, "DEATH": str(tmp_path / "d")}
+    job = mpirun(4, "shrinks_after_creation.py", parent, limit=40, **options)
+    assert any("no duplicate:" in line for rank in range(3) for line in job.said(rank)), job
+    assert [job.said(rank)[-1] for rank in range(3)] == ["total: 3"] * 3, job
+
+
+def test_a_creation_on_mpi_comm_world_that_failed_is_reported(tmp_path):
+    """No communicator of fewer ranks can be made after it."""
+    options = {"options": WITH_FAULT_TOLERANCE, "DEATH": str(tmp_path / "d")}
+    job = mpirun(4, "shrinks_after_creation.py", "outside", limit=60, **options)
+    says = [job.said(rank)[-1] for rank in (1, 2)]
+    assert any("Make communicators of a duplicate of MPI_COMM_WORLD" in line for line in says), job
+    assert all(line.startswith("error: ") or "no rank" in line for line in says), job

@@ -45,10 +45,10 @@ void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, co
   const Kind kind = kind_of(members, data, algorithm, piece);
   if (!is_prepared_ || !(current_->plan.kind == kind)) current_ = &cached(kind);
   const Plan& plan = current_->plan;
-  const bool in_place = piece > 0 || (data.values != nullptr && !data.elements().widened() && !data.weight);
-  const std::size_t own = in_place ? 0 : data.length() * size_of(data.elements().accumulator);
+  // Partial sums are in the scratch memory, not in the values: a group with a rank that dies does not complete.
+  const std::size_t own = piece > 0 ? 0 : data.length() * size_of(data.elements().accumulator);
   reserve_scratch(plan.scratch_bytes + own);
-  work_ = in_place ? data.values : scratch_.get() + plan.scratch_bytes;
+  work_ = piece > 0 ? data.values : scratch_.get() + plan.scratch_bytes;
   std::copy(members.begin(), members.end(), current_->peers.begin());
   data_ = data;
   is_prepared_ = true;
@@ -174,7 +174,7 @@ GroupRuns::Plan GroupRuns::build(const Kind& kind) const {
     if (id == data.buffer || (staging && id == staging->buffer)) continue;
     bytes += round_up(length, kAlignment);
   }
-  offsets[index(data.buffer)] = bytes;  // last: a run in place has none of it
+  offsets[index(data.buffer)] = bytes;  // last: a staged run has none of it
   return {kind, std::move(schedule), data, staging, release, std::move(offsets), bytes};
 }
 

@@ -13,7 +13,7 @@ import pytest
 from mpi4py import MPI
 
 import pycollectives as pc
-from pycollectives.agreement.shrinking import Shrinking
+from pycollectives.agreement import shrinking
 from pycollectives.support.deadline import Deadline
 from pycollectives.support.errors import TransportError
 
@@ -142,10 +142,10 @@ class Rank:
 
     def run(self):
         """As a program that repeats an interrupted call."""
-        shrinking = Shrinking(self)
+        shrink = shrinking.Shrinking(self)
         while self.made is None:
             try:
-                self.made = shrinking.run(Deadline(self.source.choice([0.02, 0.2]))).members
+                self.made = shrink.run(Deadline(self.source.choice([0.02, 0.2]))).members
             except KeyboardInterrupt:
                 if self.source.random() < 0.3:
                     self.world.is_left = True
@@ -156,6 +156,13 @@ class Rank:
             except BaseException as error:
                 self.failure = error
                 return
+
+
+@pytest.fixture(autouse=True)
+def mpi(monkeypatch):
+    """In place of the calls of MPI that make communicators."""
+    monkeypatch.setattr(shrinking, "give_back_turn", lambda comm: None)
+    monkeypatch.setattr(shrinking, "shrunk_by_mpi", lambda comm: comm.Shrink())
 
 
 def check(world, seed):
