@@ -324,9 +324,9 @@ class Shrinking:
             self._send(self._survivors.died(set(failed)))
 
 
-# Open MPI (5.0.11) makes one communicator at a time in a process: the one whose parent has the lowest context number. If
-# a creation fails because a rank died, it keeps its turn, and Shrink waits for it forever. A later creation that does not
-# wait gives the turn back. MPI_COMM_WORLD has the lowest number, MPI_COMM_SELF the next.
+# Open MPI (5.0.11) makes one communicator at a time in a process: the one whose parent has the lowest context number.
+# If a creation fails because a rank died, it keeps its turn, and Shrink waits for it indefinitely. A later creation
+# that does not wait gives the turn back. MPI_COMM_WORLD has the lowest number, MPI_COMM_SELF the next.
 
 
 def give_back_turn(comm: MPI.Comm) -> None:
@@ -344,7 +344,7 @@ def give_back_turn(comm: MPI.Comm) -> None:
     while not request.Test():
         if limit.passed:
             raise RuntimeError(
-                "shrink: MPI can make no communicator, because one could not be made of MPI_COMM_WORLD when a rank died. "
+                "shrink: MPI can make no communicator, because a rank died while one was made of MPI_COMM_WORLD. "
                 "Make communicators of a duplicate of MPI_COMM_WORLD instead"
             )
         time.sleep(PAUSE_S)

@@ -25,6 +25,7 @@ from mpi4py import MPI
 from .archive import pack, read, unpack
 from .files import force, replace
 from .output import together
+from .reductions import reduced
 from .registry import Choice
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def save(
     others
         Other parts whose state is written, by name.
     """
-    newest = comm.allreduce(training.number, MPI.MAX)
+    newest = reduced(comm, training.number, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
     arrays = pack(replica.model, optimizer=replica.optimizer, **others)
     where = {"ranks": comm.size, "number": training.number, "settled": training.settled, "setting": dict(setting)}

@@ -25,13 +25,13 @@ from .metrics import Clock, Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
 from .placement import Placement
+from .reductions import any_of, broadcast, gathered, reduced
 from .registry import Choice
 from .replica import Replica
 from .schedules import SCHEDULES
 from .settings import Settings
 from .summary import Summary, Totals
 from .synchronizers import METHODS
-from .synchronizers.base import any_of
 from .workload import workload_of
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class _Member:
                 self.curve = Curve(folder, self.model, plan.batches.steps_per_epoch, self.clock)
         control.barrier()  # before methods, whose ranks wait for each other: a rank may have failed until here
         require_same_data(plan.dataset, self.model, comm)
-        members = control.comm.allgather(self.number)
+        members = gathered(control.comm, self.number)
         method = self.settings.method
         if comm.size < self.ranks:
             options = METHODS.find(method).for_fewer(comm.size, **method.options)  # type: ignore[attr-defined]
@@ -263,15 +263,17 @@ class _Member:
             if has_begun:
                 survivors.continue_from_newest(control.comm, training, replica)
             else:
-                with on_host(self.model.weights) as weights:
-                    control.comm.Bcast(weights)  # drawn without a seed, or on another kind of processor, they differ
+                with on_host(
+                    self.model.weights
+                ) as weights:  # drawn without a seed, or on other processors, they differ
+                    broadcast(control.comm, weights)
             if self.show and comm.rank == 0 and len(members) < self.ranks:
                 print(_continuation(members, self.ranks, training), file=sys.stderr, flush=True)
             totals.among(comm.size)
             batches = plan.batches.among(rank=comm.rank, ranks=comm.size)
             finished = self._take_steps(comm, control, replica, batches, has_begun=has_begun, resume=resume)
         same = _is_same_on_all_ranks(comm, self.model)
-        come_to = control.comm.allreduce(training.number)
+        come_to = reduced(control.comm, training.number)
         finished, points, taken = self._score(control, finished)
         sums = totals.sums
         return Summary(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
-from .survivors import check_alive
+from .reductions import check_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

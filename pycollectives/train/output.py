@@ -9,6 +9,8 @@ import platform
 import secrets
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from .reductions import gathered
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -28,7 +30,7 @@ def together(what: str, comm: MPI.Comm, action: Callable[[], T], *, by: int | No
             done = action()
         except Exception as error:  # whatever it is, such as BadZipFile: the others wait for an answer
             failed, cause = f"rank {comm.rank}: {str(error) or type(error).__name__}", error
-    outcomes = comm.allgather((done if by is not None else None, failed))
+    outcomes = gathered(comm, (done if by is not None else None, failed))
     failures = [text for _, text in outcomes if text is not None]
     if failures:
         raise ValueError(f"{what}: {failures[0]}") from cause

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from ..agreement.fingerprint import Fingerprint
 from .optimizers import Timed
-from .synchronizers.base import average
+from .reductions import average, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +108,7 @@ class Replica:
         Arrays that are equal on all ranks do not change, such as a mask or a table of positions.
         """
         state = self.model.state()
-        replies = comm.allgather({name: Fingerprint.of(array) for name, array in state.items()})
+        replies = gathered(comm, {name: Fingerprint.of(array) for name, array in state.items()})
         for name in sorted(state):
             if all(one[name] == replies[0][name] for one in replies):
                 continue

@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from ..agreement.consistency import describe_ranks
 from .files import dumps, replace
+from .reductions import any_of, reduced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,11 +58,11 @@ class Totals:
         taken = self._of_this_rank[0]
         sums = np.empty_like(self._of_this_rank)
         comm.Allreduce(self._of_this_rank, sums)
-        any_taken = comm.allreduce(bool(taken > self._settled_with), MPI.LOR)
+        any_taken = any_of(comm, bool(taken > self._settled_with))
         self._settled_with = taken
         self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
         if any_taken:
-            self.elapsed_s = comm.allreduce(self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
+            self.elapsed_s = reduced(comm, self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
 
     def state(self) -> dict[str, NDArray[np.float64]]:
         """The sums for a checkpoint: the same on every rank."""

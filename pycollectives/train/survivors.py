@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -12,19 +11,17 @@ from mpi4py import MPI
 from ..agreement.shrinking import REPORT_S
 from ..support.errors import RankFailedError, StallError, TransportError
 from .archive import pack, unpack
+from .reductions import FAULT_TOLERANT, broadcast, gathered, is_fault_tolerant
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
     from .loop import Training
     from .replica import Replica
 
-__all__ = ["check_alive", "continue_from_newest", "is_death", "require_possible", "shrunk"]
+__all__ = ["continue_from_newest", "is_death", "require_possible", "shrunk"]
 
 DEATHS = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 """Classes of MPI's errors after a death. A survivor revokes a communicator on which others may wait."""
-
-FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
-"""The variable by which Open MPI's launcher makes the library fault tolerant."""
 
 CAUSED = (MPI.Exception, RankFailedError, StallError, TransportError)
 """Errors that a death may cause before MPI reports it: a survivor that has seen it leaves the others."""
@@ -37,7 +34,7 @@ def require_possible(comm: Communicator) -> None:
     """Raise ValueError if a training cannot continue after a death; local."""
     if comm.transport != "mpi":
         raise ValueError("on_failure 'continue': expected a communicator on MPI; threads of one process die together")
-    if comm._engine.acknowledge_failed() is None or not _is_fault_tolerant():
+    if comm._engine.acknowledge_failed() is None or not is_fault_tolerant():
         raise ValueError(
             "on_failure 'continue': this job ends when a rank dies; start it by Open MPI 5, with "
             f"mpirun --with-ft ulfm --mca async_mpi_finalize 1 (which sets {FAULT_TOLERANT}=1)"
@@ -62,25 +59,6 @@ def _shows_death(error: BaseException) -> bool:
     if isinstance(error, MPI.Exception):
         return error.Get_error_class() in DEATHS
     return isinstance(error, RankFailedError) and bool(error.ranks)
-
-
-def check_alive(comm: MPI.Comm) -> None:
-    """Raise an error of MPI if it reports a death, where the job continues after one; local.
-
-    For data that a collective call has returned: in Open MPI 5.0.11 such a call may return without an error, and with
-    wrong data, if a rank dies in it.
-    """
-    if not _is_fault_tolerant():
-        return
-    failed = comm.Get_failed()
-    count = failed.Get_size()
-    failed.Free()
-    if count:
-        raise MPI.Exception(MPI.ERR_PROC_FAILED)
-
-
-def _is_fault_tolerant() -> bool:
-    return os.environ.get(FAULT_TOLERANT, "0").lower() not in ("0", "false") and hasattr(MPI.Comm, "Get_failed")
 
 
 def _is_reported(comm: Communicator, patience: float) -> bool:
@@ -114,15 +92,14 @@ def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -
     They receive its weights and the states of its model and optimizer, bit for bit. The step number stays each rank's
     own, except in methods whose ranks all take the same step, where a rank may lack the last round.
     """
-    places = comm.allgather((training.settled, training.number))
+    places = gathered(comm, (training.settled, training.number))
     furthest = max(places)
     donor = places.index(furthest)
     state = pack(replica.model, optimizer=replica.optimizer)
     if comm.rank != donor:  # its own state stays whole until all has arrived: a death may interrupt this
         state = {name: np.empty_like(array) for name, array in state.items()}
     for name in sorted(state):
-        comm.Bcast(state[name], donor)
-    check_alive(comm)
+        broadcast(comm, state[name], donor)
     if comm.rank != donor:
         unpack(state, replica.model, optimizer=replica.optimizer)
     training.settled = furthest[0]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..reductions import any_of, average
 from ..registry import Registry
-from .base import GradientSynchronizer, Outcome, Simulated, Synchronizer, WeightSynchronizer, any_of, average
+from .base import GradientSynchronizer, Outcome, Simulated, Synchronizer, WeightSynchronizer
 
 __all__ = [
     "METHODS",

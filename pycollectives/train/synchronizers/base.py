@@ -10,36 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from mpi4py import MPI
-
-from ..arrays import on_host
-from ..survivors import check_alive
+from ..reductions import average
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from ...communicator import Communicator
     from ..models.base import Model
     from ..optimizers import Optimizer
 
-__all__ = ["GradientSynchronizer", "Outcome", "Synchronizer", "WeightSynchronizer", "any_of", "average"]
-
-
-def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
-    """Replace an array by its mean over all ranks, which has the same bits everywhere; collective."""
-    with on_host(array) as values:
-        total = np.empty_like(values)  # if a rank dies in the call, the values stay as they are
-        comm.Allreduce(values, total, MPI.SUM)
-        check_alive(comm)
-        np.divide(total, comm.size, out=values)
-
-
-def any_of(comm: MPI.Comm, flag: bool) -> bool:
-    """Return whether the flag is True on any rank; collective."""
-    flags = np.array(flag)
-    comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
-    return bool(flags)
+__all__ = ["GradientSynchronizer", "Outcome", "Synchronizer", "WeightSynchronizer"]
 
 
 class Outcome(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...policies import Full
-from .base import Outcome, Simulated, Synchronizer, any_of
+from ..reductions import any_of
+from .base import Outcome, Simulated, Synchronizer
 
 if TYPE_CHECKING:
     from ...communicator import Communicator

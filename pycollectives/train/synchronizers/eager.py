@@ -18,8 +18,8 @@ from ... import policies
 from ...partial_allreduce.eager_mean import EagerMean
 from ...support.device_arrays import why_staged
 from ..arrays import module_of
+from ..reductions import average as average_over_all
 from .base import GradientSynchronizer, Outcome, Simulated
-from .base import average as average_over_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...servers import sync as synchronizations
 from ...servers.update import SGD
+from ..reductions import broadcast
 from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .base import Outcome, Simulated, Synchronizer
 
@@ -61,7 +62,7 @@ class Served(Synchronizer):
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Give every rank the server's weights."""
         self._join().pull(weights)
-        self._comm.mpi_comm.Bcast(weights)
+        broadcast(self._comm.mpi_comm, weights)
 
     def rejoin(self) -> None:
         """Start again from the weights that all ranks have."""

@@ -8,8 +8,8 @@ import numpy as np
 from mpi4py import MPI
 
 from ...policies import Full
-from ..survivors import check_alive
-from .base import GradientSynchronizer, Outcome, Simulated, any_of
+from ..reductions import any_of, check_alive
+from .base import GradientSynchronizer, Outcome, Simulated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -68,7 +68,7 @@ assert summary.finished
 assert summary.is_same_on_all_ranks
 assert all(victim in summary.lost for victim, moment in when.items() if moment.isdigit()), summary.lost
 assert summary.ranks == WORLD.size - len(summary.lost)
-assert summary.curve[-1].loss < 5.0, (summary.lost, summary.curve[-3:])  # the noise; at the beginning it is over 100
+assert summary.curve[-1].loss < 3.65, (summary.lost, summary.curve[-3:])  # of the noise 3.54; at the beginning 3.75
 numbers = [line["number"] for line in metrics.read(folder / f"metrics-rank-{WORLD.rank:04d}.jsonl")]
 assert numbers == sorted({*numbers}), "a step stands twice in the metrics"
 if method == "synchronous":

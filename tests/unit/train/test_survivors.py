@@ -1,5 +1,7 @@
 """What a training keeps if a rank dies in the middle of a call; real ranks die in launch/test_train_survives.py."""
 
+import re
+from pathlib import Path
 from pickle import UnpicklingError
 
 import numpy as np
@@ -8,7 +10,7 @@ from mpi4py import MPI
 
 import pycollectives as pc
 from pycollectives.testing import run_ranks
-from pycollectives.train import job, survivors
+from pycollectives.train import job, reductions, survivors
 from pycollectives.train.control import ControlChannel
 from pycollectives.train.curve import Curve
 from pycollectives.train.loop import Training
@@ -19,7 +21,6 @@ from pycollectives.train.replica import Replica, Step
 from pycollectives.train.settings import Settings
 from pycollectives.train.summary import Totals
 from pycollectives.train.synchronizers import METHODS, Synchronizer
-from pycollectives.train.synchronizers.base import average
 
 DEATH = MPI.Exception(MPI.ERR_PROC_FAILED)
 SMALL = Settings.of({"data": "hyperplane,dimensions=3,points=64,validation=8", "model": "hyperplane", "batch": 8})
@@ -34,6 +35,21 @@ class Broken:
         out = values if values is not MPI.IN_PLACE and out is MPI.IN_PLACE else out
         out[...] = 7.0
         raise DEATH
+
+
+class Deceiving:
+    """A communicator of two ranks, whose collective calls succeed with wrong data because a rank died in them."""
+
+    size, rank = 2, 1
+
+    def Allreduce(self, values, out, op=None):  # noqa: N802
+        out[...] = 7
+
+    def Bcast(self, values, root):  # noqa: N802
+        values[...] = 7
+
+    def Get_failed(self):  # noqa: N802
+        return MPI.COMM_SELF.Get_group()
 
 
 class Reported:
@@ -62,8 +78,27 @@ def made():
 def test_an_average_that_fails_changes_nothing():
     weights = np.arange(4, dtype=np.float32)
     with pytest.raises(MPI.Exception):
-        average(Broken(), weights)
+        reductions.average(Broken(), weights)
     np.testing.assert_array_equal(weights, range(4))
+
+
+@pytest.mark.parametrize("call", ["average", "broadcast", "gathered", "reduced"])
+def test_what_a_call_returns_although_a_rank_died_is_not_used(monkeypatch, call):
+    monkeypatch.setenv(reductions.FAULT_TOLERANT, "1")
+    given = np.arange(4, dtype=np.float32) if call in ("average", "broadcast") else 3
+    with pytest.raises(MPI.Exception) as caught:
+        getattr(reductions, call)(Deceiving(), given)
+    assert caught.value.Get_error_class() == MPI.ERR_PROC_FAILED
+    if call in ("average", "broadcast"):
+        np.testing.assert_array_equal(given, range(4))
+
+
+def test_training_leaves_reductions_and_gathers_to_one_module():
+    """Those of mpi4py for objects wait on a communicator that no survivor revokes, or return wrong data."""
+    folder = Path(reductions.__file__).parent
+    calls = re.compile(r"comm\.(all)?(reduce|gather)\(|comm\.(ex)?scan\(|comm\.(Allg|G)ather")
+    without = {folder / "reductions.py", folder / "torch_models" / "parallel.py"}  # that one ends if a rank dies
+    assert not [path for path in {*folder.rglob("*.py")} - without if calls.search(path.read_text())]
 
 
 def test_a_model_keeps_its_weights_while_others_are_scored(tmp_path):

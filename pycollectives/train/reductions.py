@@ -1,0 +1,94 @@
+"""Collective calls of MPI whose result is used only if no rank died in them.
+
+They reduce buffers, for two reasons. In Open MPI 5.0.11 a gather of objects can return another rank's data if a rank
+dies in it, without an error. And mpi4py reduces objects on a communicator of its own, in which a survivor would wait
+indefinitely, because nothing revokes it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from mpi4py import MPI
+
+from .arrays import on_host
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "FAULT_TOLERANT", "any_of", "average", "broadcast", "check_alive", "gathered", "is_fault_tolerant", "reduced",
+]  # fmt: skip
+
+FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
+"""The variable by which Open MPI's launcher makes the library fault tolerant."""
+
+T = TypeVar("T", bool, int, float)
+
+
+def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
+    """Replace an array by its mean over all ranks, which has the same bits everywhere; collective."""
+    with on_host(array) as values:
+        total = np.empty_like(values)  # if a rank dies in the call, the values stay as they are
+        comm.Allreduce(values, total, MPI.SUM)
+        check_alive(comm)
+        np.divide(total, comm.size, out=values)
+
+
+def any_of(comm: MPI.Comm, flag: bool) -> bool:
+    """Return whether the flag is True on any rank; collective."""
+    return reduced(comm, flag, MPI.LOR)
+
+
+def reduced(comm: MPI.Comm, value: T, op: MPI.Op = MPI.SUM) -> T:
+    """Return the sum, or another reduction, of a number of each rank; collective."""
+    own = np.array(value)
+    result = np.empty_like(own)
+    comm.Allreduce(own, result, op)
+    check_alive(comm)
+    return type(value)(result)
+
+
+def gathered(comm: MPI.Comm, value: Any) -> list[Any]:
+    """Return an object of each rank, such as a small dictionary; collective."""
+    own = np.frombuffer(MPI.pickle.dumps(value), np.uint8)
+    sizes = np.zeros(comm.size, np.int64)
+    sizes[comm.rank] = own.size
+    comm.Allreduce(MPI.IN_PLACE, sizes, MPI.SUM)
+    check_alive(comm)  # before memory is allocated of these sizes
+    rows = np.zeros((comm.size, sizes.max()), np.uint8)
+    rows[comm.rank, : own.size] = own
+    comm.Allreduce(MPI.IN_PLACE, rows, MPI.BOR)
+    check_alive(comm)
+    return [MPI.pickle.loads(row[:size].tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+
+def broadcast(comm: MPI.Comm, array: NDArray[Any], root: int = 0) -> None:
+    """Give all ranks the values of one; collective. If a rank dies in the call, the values stay as they are."""
+    values = array if comm.rank == root else np.empty_like(array)
+    comm.Bcast(values, root)
+    check_alive(comm)
+    if comm.rank != root:
+        array[...] = values
+
+
+def check_alive(comm: MPI.Comm) -> None:
+    """Raise an error of MPI if it reports a death, where the job continues after one; local.
+
+    For data that a collective call has returned: in Open MPI 5.0.11 such a call may return without an error, and with
+    wrong data, if a rank dies in it.
+    """
+    if not is_fault_tolerant():
+        return
+    failed = comm.Get_failed()
+    count = failed.Get_size()
+    failed.Free()
+    if count:
+        raise MPI.Exception(MPI.ERR_PROC_FAILED)
+
+
+def is_fault_tolerant() -> bool:
+    """Whether this job continues after a death, by its launcher and its MPI."""
+    return os.environ.get(FAULT_TOLERANT, "0").lower() not in ("0", "false") and hasattr(MPI.Comm, "Get_failed")
