@@ -1,4 +1,4 @@
-// A thread of the library's own. It blocks all signals but those of faults, so that the application's threads get them.
+// A background thread of the library. It blocks all signals except faults, so the application's threads receive them.
 #pragma once
 
 #include <pthread.h>
@@ -10,13 +10,13 @@
 
 namespace pyc {
 
-/// std::system_error if there can be no more threads. `name`: at most 15 characters.
+/// Throws std::system_error if no thread can be created. `name` has at most 15 characters.
 inline std::thread background_thread(const char* name, std::function<void()> work) {
   sigset_t all;
   sigset_t usual;
   sigfillset(&all);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, fault);
-  pthread_sigmask(SIG_SETMASK, &all, &usual);  // the new thread inherits it
+  pthread_sigmask(SIG_SETMASK, &all, &usual);  // the new thread inherits the mask
   try {
     std::thread thread(std::move(work));
     pthread_sigmask(SIG_SETMASK, &usual, nullptr);

@@ -1,4 +1,4 @@
-// Arithmetic of sizes, some of which come from what the caller asks for.
+// Overflow-checked arithmetic on sizes that may depend on the caller's arguments.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace pyc {
 
-/// std::length_error if no object can have so many bytes. Below that there is room for what rounding up adds.
+/// Throws std::length_error if no object can be that large. A result leaves room for rounding up.
 inline std::size_t checked_product(std::size_t times, std::size_t bytes) {
   std::size_t product = 0;
   if (__builtin_mul_overflow(times, bytes, &product) || product > PTRDIFF_MAX) {
@@ -18,10 +18,8 @@ inline std::size_t checked_product(std::size_t times, std::size_t bytes) {
   return product;
 }
 
-/// The next multiple of `unit`.
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-/// So many bytes, in whole pages.
 constexpr std::size_t in_pages(std::size_t bytes) {
   constexpr std::size_t kPage = 4096;
   return round_up(bytes, kPage);

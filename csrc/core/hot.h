@@ -1,10 +1,8 @@
-// A mark for the functions that a call of a partial allreduce runs.
+// Marks the functions that run in a call of a partial allreduce, so that they lie together.
 //
-// A program calls between milliseconds of computing, which evicts the library from the caches: the time of a call is
-// the number of pages and cache lines that it touches. In the order of the sources its few hundred instructions are
-// scattered over twenty pages; functions with the mark lie together.
-//
-// What it gains: docs/results/hot-8.jsonl. -DCMAKE_CXX_FLAGS=-DPYC_COLD takes the mark off, to measure it again.
+// Computation between calls evicts the library from the caches. The time of a call then depends on the pages and cache
+// lines that it touches; without the mark, a few hundred instructions are scattered over twenty pages. Compile with
+// -DCMAKE_CXX_FLAGS=-DPYC_COLD to remove the mark; docs/results/hot-8.jsonl compares both.
 #pragma once
 
 #ifdef PYC_COLD

@@ -1,4 +1,4 @@
-// Which ranks of a communicator work together in shared memory.
+// The nodes of a communicator. The ranks of a node work together in shared memory.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,12 @@
 namespace pyc {
 
 /// Nodes are numbered from 0 without gaps, in the order of their lowest ranks. The lowest rank of a node is its
-/// *leader*: its engine speaks for the node. Copies share their tables: those of all ranks may be in one process.
+/// *leader*, which represents the node. Copies share their tables, since all ranks may be in one process.
 class Nodes {
  public:
-  /// `node_of[r]` is the node of rank r.
   explicit Nodes(std::vector<Rank> node_of) : tables_(std::make_shared<const Tables>(std::move(node_of))) {}
 
-  /// Every rank a node of its own: all goes by messages.
+  /// Makes each rank a node of its own, so that all data travels in messages.
   static Nodes of_single_ranks(Rank size) {
     std::vector<Rank> node_of;
     for (Rank r = 0; r < size; ++r) node_of.push_back(r);
@@ -30,7 +29,7 @@ class Nodes {
   Rank of(Rank rank) const { return tables_->node_of[static_cast<std::size_t>(rank)]; }
   /// Ascending.
   const std::vector<Rank>& ranks(Rank node) const { return tables_->ranks[static_cast<std::size_t>(node)]; }
-  /// The ranks of its node, ascending, and its number among them.
+  /// The ranks of the node of `rank`, ascending. `local_rank_of` is the index of `rank` among them.
   const std::vector<Rank>& neighbours(Rank rank) const { return ranks(of(rank)); }
   std::size_t local_rank_of(Rank rank) const {
     const std::vector<Rank>& all = neighbours(rank);
@@ -42,9 +41,9 @@ class Nodes {
     return local;
   }
   Rank leader(Rank node) const { return tables_->leaders[static_cast<std::size_t>(node)]; }
-  /// Whether `rank` speaks for its node to others.
+  /// Whether `rank` represents its node to other nodes; false if there are none.
   bool is_leader(Rank rank) const { return count() > 1 && leader(of(rank)) == rank; }
-  /// By node.
+  /// Indexed by node.
   const std::vector<Rank>& leaders() const { return tables_->leaders; }
 
  private:

@@ -1,4 +1,4 @@
-// Who talks to whom: pure arithmetic on ranks, right for every number of ranks.
+// Communication patterns: pure arithmetic on ranks, valid for every number of ranks.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,11 @@
 
 namespace pyc {
 
-/// The rank `distance` places to the right (or, if negative, to the left) on a ring of `size`.
 constexpr Rank ring_neighbour(Rank rank, Rank distance, Rank size) { return ((rank + distance) % size + size) % size; }
 
-/// Splits `size` ranks into a core of 2^k ranks and extras. Each extra is folded onto a partner in the core, which
-/// stands in for it, so that an algorithm for a power of two serves every size. With e extras, the ranks 0..2e-1 form
-/// pairs (even: core, odd: extra) and the ranks from 2e on are core.
+/// Splits `size` ranks into a core of 2^k ranks and extras. A partner in the core stands in for each extra, so an
+/// algorithm for powers of two works for every size. With e extras, the ranks 0..2e-1 form pairs (even: core, odd:
+/// extra) and the ranks from 2e on are core.
 class Fold {
  public:
   constexpr Fold(Rank rank, Rank size) : rank_(rank) {
@@ -26,11 +25,9 @@ class Fold {
   constexpr bool has_extra() const { return rank_ < 2 * extras_ && rank_ % 2 == 0; }
   constexpr Rank partner() const { return is_extra() ? rank_ - 1 : rank_ + 1; }
 
-  /// Number of ranks in the core.
   constexpr Rank core_size() const { return core_; }
-  /// This rank's number within the core, 0 <= core_rank() < core_size(); not for extras.
+  /// This rank's index within the core, 0 <= core_rank() < core_size(). Undefined for extras.
   constexpr Rank core_rank() const { return rank_ < 2 * extras_ ? rank_ / 2 : rank_ - extras_; }
-  /// The rank that has number `core` within the core.
   constexpr Rank to_rank(Rank core) const { return core < extras_ ? core * 2 : core + extras_; }
 
  private:
@@ -39,18 +36,18 @@ class Fold {
   Rank extras_ = 0;
 };
 
-/// The tree that reaches `size` ranks soonest if a rank sends to one other rank after another and what it begins to
-/// send arrives `latency` sends later (Bar-Noy, Kipnis 1994, the postal model). With latency 1 it is a binomial tree,
-/// with latency `size` a star. Rooted at rank 0; the ranks below a rank follow it without a gap.
+/// The tree that reaches `size` ranks soonest if a rank sends to one rank after another and a message arrives `latency`
+/// sends after its start (Bar-Noy, Kipnis 1994, the postal model). Latency 1 gives a binomial tree, latency `size` a
+/// star. Rooted at rank 0; a subtree is a contiguous range of ranks that starts at its root.
 class PostalTree {
  public:
-  /// The latency of the tree that is called "tree": few steps.
+  /// The latency of the tree that is called "tree", which takes few steps.
   static constexpr Rank kFewSteps = 32;
 
   PostalTree(Rank rank, Rank size, Rank latency) {
-    latency = std::min(latency, size);  // a star; above it too
+    latency = std::min(latency, size);  // beyond `size` it is the same star
     const std::vector<std::int64_t> reached = reach(size, latency);
-    auto left = static_cast<Rank>(reached.size()) - 1;  // sends that fit into the time that `first` has left
+    auto left = static_cast<Rank>(reached.size()) - 1;  // sends that fit into the remaining time of `first`
     for (Rank first = 0; first != rank;) {
       const auto next = static_cast<Rank>(first + reached[static_cast<std::size_t>(left - 1)]);
       if (rank < next) {
@@ -69,11 +66,11 @@ class PostalTree {
 
   bool is_root() const { return parent_ == kNoRank; }
   Rank parent() const { return parent_; }
-  /// In the order of sending: the first has most ranks below it.
+  /// In the order of sending. The first child has the largest subtree.
   const std::vector<Rank>& children() const { return children_; }
 
-  /// By the number of messages on the way from the root to a rank, the most sends of their senders up to these
-  /// messages.
+  /// Element d is the largest number of sends along a path of d messages from the root. Each message counts as one
+  /// send, plus one for each earlier send of its sender.
   static std::vector<Rank> longest_ways(Rank size, Rank latency) {
     latency = std::min(latency, size);
     const std::vector<std::int64_t> reached = reach(size, latency);
@@ -99,7 +96,7 @@ class PostalTree {
   }
 
  private:
-  /// The number of ranks that are reached, by the number of sends.
+  /// The number of ranks reached, indexed by time in sends.
   static std::vector<std::int64_t> reach(Rank size, Rank latency) {
     std::vector<std::int64_t> reached{1};
     const auto delay = static_cast<std::size_t>(latency);
@@ -114,7 +111,7 @@ class PostalTree {
   std::vector<Rank> children_;
 };
 
-/// A tree of `degree` children for each rank but the last ones, rooted at rank 0, in the order of levels.
+/// A tree in which each rank except the last ones has `degree` children. Rooted at rank 0, numbered by level.
 class CompleteTree {
  public:
   constexpr CompleteTree(Rank rank, Rank degree) : rank_(rank), degree_(degree) {}
@@ -126,8 +123,8 @@ class CompleteTree {
   Rank degree_;
 };
 
-/// A binomial tree for any number of ranks, rooted anywhere. A rank's parent, counted from the root on, is the rank
-/// without its lowest bit. A rank has at most ceil(log2 size) children, and the ranks below it follow it without a gap.
+/// A binomial tree for any number of ranks and any root. Counted from the root, the parent of a rank is the rank
+/// without its lowest set bit, and a subtree is a contiguous range. A rank has at most ceil(log2 size) children.
 class BinomialTree {
  public:
   constexpr BinomialTree(Rank rank, Rank size, Rank root = 0)
@@ -136,7 +133,7 @@ class BinomialTree {
   constexpr bool is_root() const { return place_ == 0; }
   constexpr Rank parent() const { return ring_neighbour(place_ & (place_ - 1), root_, size_); }
 
-  /// From the nearest to the farthest.
+  /// Nearest first.
   std::vector<Rank> children() const {
     std::vector<Rank> all;
     const std::int64_t end = is_root() ? size_ : place_ & -place_;
@@ -152,16 +149,15 @@ class BinomialTree {
   Rank root_;
 };
 
-/// An interval of elements.
 struct Interval {
   std::size_t first = 0;
   std::size_t count = 0;
 };
 
-/// Part `index` of `count` elements cut into `parts` parts whose lengths differ by at most one.
+/// Part `index` of `count` elements that are split into `parts` parts. Their lengths differ by at most one.
 constexpr Interval balanced_part(std::size_t count, std::size_t parts, std::size_t index) {
   const std::size_t base = count / parts;
-  const std::size_t longer = count % parts;  // the first `longer` parts hold one element more
+  const std::size_t longer = count % parts;  // the first `longer` parts have one more element
   return {index * base + (index < longer ? index : longer), base + (index < longer ? 1 : 0)};
 }
 

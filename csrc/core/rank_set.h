@@ -1,4 +1,4 @@
-// A set of ranks as a bitmap: who has arrived, who has left, who contributed.
+// A set of ranks as a bitmap.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace pyc {
 
-/// A set of ranks that somebody else holds.
+/// A view of a set of ranks that another object owns.
 struct RankView {
   const std::uint64_t* words;
   std::size_t length;  // in words
@@ -39,7 +39,7 @@ class RankSet {
 
   Rank count() const { return count_; }
   bool empty() const { return count_ == 0; }
-  /// The ranks below `size` that are not in it, ascending.
+  /// The ranks below `size` that are not in the set, ascending.
   std::vector<Rank> missing(Rank size) const {
     std::vector<Rank> ranks;
     for (Rank r = 0; r < size; ++r) {
@@ -52,7 +52,7 @@ class RankSet {
   static std::size_t word(Rank rank) { return static_cast<std::size_t>(rank) / 64; }
   static unsigned bit(Rank rank) { return static_cast<unsigned>(rank) % 64; }
 
-  std::vector<std::uint64_t> words_;  // as many as the highest member needs: an empty set costs nothing
+  std::vector<std::uint64_t> words_;  // as long as the highest member needs: an empty set allocates nothing
   Rank count_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Waiting for another core, for a few dozen cycles in which the other thread of this core may go ahead.
+// Pauses for a few dozen cycles of a spin wait, and leaves the core to its other hardware thread.
 #pragma once
 
 namespace pyc {

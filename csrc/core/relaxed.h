@@ -1,4 +1,4 @@
-// A number that one thread at a time writes, and others may read at any time: in no order with anything else.
+// A number that one thread at a time writes and other threads may read at any time, without any ordering.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,4 @@
-// Random numbers that are the same on every rank and platform: SplitMix64 (Steele, Lea, Flood 2014), a hash of a
-// counter.
+// Random numbers, the same on every rank and platform: SplitMix64 (Steele, Lea, Flood 2014), a hash of a counter.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,7 @@
 
 namespace pyc {
 
-/// A bijection that mixes every bit into every other.
+/// A bijection in which each input bit affects all output bits.
 constexpr std::uint64_t mix(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15U;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -17,15 +16,15 @@ constexpr std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// The hashes of 0, 1, 2, ... under a seed. The standard library's distributions differ from platform to platform.
+/// The hashes of 0, 1, 2, ... under a seed. The distributions of the standard library differ between platforms.
 class SplitMix {
  public:
   explicit constexpr SplitMix(std::uint64_t seed) : seed_(mix(seed)) {}
 
-  /// Uniform over 0..bound-1; 1 <= bound < 2^31, so that no value is preferred by more than 2^-33 of its share or so.
+  /// Uniform over 0..bound-1, 1 <= bound < 2^31. The probability of a value differs from 1 / bound by less than 2^-32.
   constexpr std::size_t below(std::size_t bound) { return static_cast<std::size_t>(((next() >> 32) * bound) >> 32); }
 
-  /// Puts a uniform choice of `count` of `items` in front, in random order.
+  /// Moves a uniform choice of `count` items to the front, in random order.
   template <class Item>
   constexpr void shuffle_front(std::span<Item> items, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) std::swap(items[i], items[i + below(items.size() - i)]);

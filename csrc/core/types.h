@@ -1,4 +1,4 @@
-// The vocabulary that every layer shares: who (ranks), what (element types, operations) and which (round numbers).
+// The types that all layers share: ranks, element types, operations and round numbers.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,16 @@ namespace pyc {
 /// A process of a communicator, 0 <= rank < size.
 using Rank = std::int32_t;
 
-/// "No rank": larger than every rank, so that taking the minimum over ranks ignores it.
+/// "No rank". Larger than every rank, so a minimum over ranks ignores it.
 inline constexpr Rank kNoRank = std::numeric_limits<Rank>::max();
 
-/// Separates the messages of different operations between the same two ranks.
+/// Separates messages of different operations between the same two ranks.
 using Tag = std::int32_t;
 
 /// The n-th execution of a persistent collective, counted from 0.
 using RoundNumber = std::uint64_t;
 inline constexpr RoundNumber kNoRound = ~RoundNumber{0};
 
-/// Library time unit.
 using Seconds = double;
 
 enum class DataType : std::uint8_t {
@@ -48,9 +47,8 @@ inline constexpr int kReduceOps = 11;
 
 enum class NumberKind : std::uint8_t { kFloat, kInteger, kComplex, kBool };
 
-/// What is known of an element type.
 struct DataTypeTraits {
-  std::string_view name;  ///< NumPy's.
+  std::string_view name;  ///< In NumPy.
   std::size_t bytes;      ///< Of one element.
   NumberKind kind;
 };
@@ -76,7 +74,7 @@ constexpr std::string_view name_of(ReduceOp op) {
   return names[static_cast<std::size_t>(op)];
 }
 
-/// Whether an operation is defined on elements of a type: as in MPI (MPI 4.1, section 6.9.2), and AVG where SUM is.
+/// Whether an operation is defined for a type, as in MPI (MPI 4.1, section 6.9.2). AVG is defined wherever SUM is.
 constexpr bool is_defined(ReduceOp op, DataType type) {
   const NumberKind kind = traits_of(type).kind;
   switch (op) {
@@ -99,7 +97,7 @@ constexpr bool is_defined(ReduceOp op, DataType type) {
   return false;
 }
 
-/// The elements of a reduction: the type of the caller's arrays, and that in which partial results are held and travel.
+/// The types of a reduction: the caller's arrays have `type`; partial results are held and sent as `accumulator`.
 struct Elements {
   DataType type = DataType::kFloat32;
   DataType accumulator = DataType::kFloat32;
@@ -107,8 +105,8 @@ struct Elements {
   bool widened() const { return type != accumulator; }
 };
 
-/// 16-bit floats accumulate in float32. Integers to be averaged accumulate in 64 bits: their sum may exceed their type
-/// where their average does not.
+/// 16-bit floats accumulate in float32. Averages of integers accumulate in 64 bits, because a sum may overflow the type
+/// although the average does not.
 constexpr Elements elements_of(DataType type, ReduceOp op) {
   if (type == DataType::kFloat16 || type == DataType::kBfloat16) return {type, DataType::kFloat32};
   const bool widens = op == ReduceOp::kAvg && traits_of(type).kind == NumberKind::kInteger && type != DataType::kUint64;
