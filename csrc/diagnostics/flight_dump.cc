@@ -29,7 +29,7 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
-/// A file that is either not there or whole.
+/// Renames a complete temporary file, so that the file at `path` is never incomplete.
 void write_file(const std::string& path, const std::string& temporary, const std::string& text) {
   std::FILE* const file = std::fopen(temporary.c_str(), "we");
   if (file != nullptr) {
@@ -84,7 +84,7 @@ void FlightDump::on_signal(int) {
   errno = error;
 }
 
-/// The handler first: whoever sees the thread may send the signal.
+/// Installs the handler before the thread starts: the dump command signals each process that has the thread.
 void FlightDump::listen() {
   struct sigaction before{};
   if (sigaction(SIGUSR2, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;
@@ -94,7 +94,7 @@ void FlightDump::listen() {
   sigaction(SIGUSR2, &ours, nullptr);
   try {
     background_thread("pyc-flight", [this] { loop(); }).detach();
-  } catch (const std::system_error&) {  // no more threads: do without
+  } catch (const std::system_error&) {  // no thread: restore the default action
     sigaction(SIGUSR2, &before, nullptr);
   }
 }
@@ -103,7 +103,7 @@ void FlightDump::loop() {
   for (;;) {
     while (sem_wait(&wanted_) != 0) {
     }
-    while (sem_trywait(&wanted_) == 0) {  // one file answers all who asked until now
+    while (sem_trywait(&wanted_) == 0) {  // one file answers all requests so far
     }
     try {
       write(document("SIGUSR2"));

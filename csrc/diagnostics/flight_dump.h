@@ -1,9 +1,9 @@
-// Writes the flight records of a process to a file: at SIGUSR2, and for a StallError.
+// Writes the flight records of a process to a file, on SIGUSR2 and for a StallError.
 //
-// A thread of its own waits for the signal, so that it is answered although the application computes for minutes, hangs
-// in MPI or holds the GIL. It begins with the first engine and never ends; it sleeps on a semaphore, which is all that
-// the signal's handler touches. Its name "pyc-flight" tells `python -m pycollectives dump` which processes answer. A
-// fork has neither the thread nor the handler, until it makes an engine of its own.
+// A background thread waits for the signal, so a dump works even if the application computes, hangs in MPI or holds the
+// GIL. The thread starts with the first engine, never ends, and sleeps on a semaphore that the signal handler posts.
+// `python -m pycollectives dump` finds processes that answer by its name, "pyc-flight". A forked child has neither
+// thread nor handler until it makes an engine.
 #pragma once
 
 #include <semaphore.h>
@@ -21,20 +21,20 @@ class FlightDump {
  public:
   static FlightDump& instance() { return *current; }
 
-  /// The recorder is read from now on, until it is removed. The first one starts the thread and installs the handler,
-  /// unless SIGUSR2 has one or is ignored, or PYC_SIGUSR2=0. Where nobody can be changing the environment.
+  /// Adds a recorder to all dumps until `remove`. The first call starts the thread and installs the handler, unless
+  /// SIGUSR2 already has a handler or is ignored, or PYC_SIGUSR2=0. No other thread may be changing the environment.
   void add(const FlightRecorder* recorder);
-  /// Returns when it is not read any more.
+  /// Returns once the recorder is no longer read.
   void remove(const FlightRecorder* recorder);
 
-  /// In MPI_COMM_WORLD; for the file's name.
+  /// The rank in MPI_COMM_WORLD, for the file name.
   void set_world_rank(Rank rank);
   /// Whether PYC_DUMP_DIR is set.
   bool has_directory();
 
-  /// The records of all engines of this process, as one JSON object. `reason`: what for.
+  /// Returns the records of all engines of this process as one JSON object. `reason`: the cause of the dump.
   std::string document(const std::string& reason);
-  /// Writes a document, and returns the file's path; std::system_error.
+  /// Writes a document and returns the path of its file. Throws std::system_error.
   std::string write(const std::string& document);
 
  private:
@@ -48,7 +48,7 @@ class FlightDump {
   std::mutex mutex_;
   std::vector<const FlightRecorder*> recorders_;
   std::string directory_;
-  std::string job_;  // as its users call it, else this machine
+  std::string job_;  // the id of the batch job, or the host name
   Rank world_rank_ = 0;
   std::uint64_t written_ = 0;
   bool has_begun_ = false;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<const char*, 5> kStates{"called", "started", "running", "completed", "given"};
 
-/// Microseconds, which do not depend on the locale's decimal point.
+/// Seconds with six decimals, independent of the locale's decimal point.
 std::string json_of(Seconds time) {
   const auto microseconds = static_cast<std::int64_t>(std::max(time, 0.0) * 1e6);
   char text[32];
@@ -78,7 +78,7 @@ void FlightRecorder::ended(std::uint32_t collective) {
   }
 }
 
-/// The round's entry, made if it is the collective's newest; null if it has none any more. Under the mutex.
+/// Returns the entry of a round, and makes one if the round is new. Null if it was overwritten. Under the mutex.
 PYC_HOT FlightRecorder::Entry* FlightRecorder::entry_of(Track& track, RoundNumber round) {
   if (round >= track.begun) {
     track.begun = round + 1;

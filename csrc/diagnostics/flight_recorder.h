@@ -1,11 +1,11 @@
-// The newest rounds as this rank has seen them, and what it waits for: what is looked at when a program hangs.
+// Records the newest rounds of this rank and the waits of its application, for the diagnosis of hangs.
 //
-// Always on, so it costs little: a ring of fixed size, made once; an event is a few stores under a mutex that is held
-// for some ten nanoseconds, and allocates nothing. A reader copies all under the mutex and writes the text without it.
-// Any thread may call anything at any time; no other lock is taken inside.
+// It is always on, so it must be cheap: an event writes to a fixed ring under a mutex held for about ten nanoseconds,
+// and allocates nothing. A reader copies everything under the mutex and formats it afterwards. Any thread may call any
+// function at any time; no other lock is taken inside.
 //
-// Collectives are known by the id that they are enrolled with; 0 is the communicator itself. A round gets an entry when
-// it is first heard of, and loses it to the newest one when the ring is full; what is said of it then is ignored.
+// A collective is identified by the id of its enrollment; 0 is the communicator. A round gets an entry at its first
+// event. When the ring is full, a new round replaces the oldest, whose later events are ignored.
 #pragma once
 
 #include <array>
@@ -23,41 +23,39 @@
 
 namespace pyc {
 
-/// How a round came out.
 struct RoundOutcome {
   Rank initiator = kNoRank;
   std::uint32_t contributor_count = 0;
-  std::span<const std::uint64_t> contributors;  // bitmap over ranks; empty: not known
+  std::span<const std::uint64_t> contributors;  // bitmap over ranks; empty if unknown
 };
 
 class FlightRecorder {
  public:
-  /// How far a round has come here. It never goes back.
+  /// The progress of a round on this rank. It never decreases.
   enum class State : std::uint8_t {
-    kCalled,     // this rank has contributed; the round has not started, as far as is known here
-    kStarted,    // has started, and waits for data of this node's ranks or is reduced
-    kRunning,    // this node's part is on its way to the others
+    kCalled,     // this rank has contributed; the round is not known to have started
+    kStarted,    // the round waits for data of this node's ranks, or reduces it
+    kRunning,    // this node's part is on its way to the other nodes
     kCompleted,  // the result is here
-    kGiven,      // the application has been given it
+    kGiven,      // the application has received the result
   };
 
-  /// `rounds`: entries of the ring; 0: records nothing. Waits go into the trace too, if there is one.
+  /// `rounds`: entries of the ring; 0 records nothing. Waits are recorded in the trace too, if there is one.
   FlightRecorder(const Transport& transport, std::size_t rounds, Trace* trace);
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   bool on() const { return !entries_.empty(); }
 
-  /// Names the communicator: the same on all its ranks, and no other's.
+  /// Sets the communicator's name: the same on all its ranks, and unique.
   void set_group(std::string group);
   void opened(std::uint32_t collective, const std::string& name);
-  /// What `note_at` finds a collective by without looking it up: for what is noted in every call. Null if nothing is
-  /// recorded.
+  /// A handle of a collective, with which `note_at` needs no lookup. Null if nothing is recorded.
   struct Track;
   std::shared_ptr<Track> track_of(std::uint32_t collective) const;
-  /// This rank has closed it.
+  /// This rank has closed the collective.
   void left(std::uint32_t collective);
-  /// Every rank has closed it.
+  /// Every rank has closed the collective.
   void ended(std::uint32_t collective);
 
   void note(std::uint32_t collective, RoundNumber round, State state, const RoundOutcome& outcome = {}) {
@@ -65,11 +63,11 @@ class FlightRecorder {
   }
   void note_at(Track* track, RoundNumber round, State state, Seconds when, const RoundOutcome& outcome = {});
 
-  /// What the application waits for in its call is known better now.
+  /// Replaces the text of the application's current wait, when its cause is better known.
   void waits_for(std::uint32_t collective, std::string what);
 
-  /// The application waits, for as long as this lives. If it ends by an exception, the wait is kept as given up until
-  /// the collective's next call, so that the record of a StallError shows it.
+  /// Records that the application waits, for the lifetime of this object. If an exception ends the wait, it is kept as
+  /// given up until the next call of the collective, so that the record of a StallError shows it.
   class Waiting {
    public:
     Waiting(FlightRecorder& recorder, std::uint32_t collective, std::string what, RoundNumber round = kNoRound);
@@ -82,16 +80,16 @@ class FlightRecorder {
     std::uint32_t collective_;
     RoundNumber round_;
     Seconds begun_;
-    int exceptions_;      // in flight when it began
-    std::string traced_;  // what it waits for, if there is a trace
+    int exceptions_;      // in flight when the wait began
+    std::string traced_;  // the cause of the wait, if there is a trace
   };
 
-  /// One JSON object. Times are of the transport's clock, in seconds; "clock_s" is when the record was made.
+  /// Returns one JSON object. Times are seconds of the transport's clock; "clock_s" is the time of the record.
   std::string json() const;
 
  private:
   static constexpr Seconds kNotYet = -1;
-  static constexpr std::size_t kWords = 4;  // of the bitmap: contributors of up to 256 ranks
+  static constexpr std::size_t kWords = 4;  // of the bitmap, for contributors of up to 256 ranks
   static constexpr std::size_t kMostEnded = 64;
 
   struct Entry {
@@ -99,7 +97,7 @@ class FlightRecorder {
     State state = State::kCalled;
     bool members_known = false;
     RoundNumber round = 0;
-    std::array<Seconds, 5> times{kNotYet, kNotYet, kNotYet, kNotYet, kNotYet};  // by state
+    std::array<Seconds, 5> times{kNotYet, kNotYet, kNotYet, kNotYet, kNotYet};  // indexed by state
     Rank initiator = kNoRank;
     std::uint32_t contributor_count = 0;
     std::array<std::uint64_t, kWords> members{};
@@ -115,20 +113,20 @@ class FlightRecorder {
   mutable std::mutex mutex_;
   std::string group_;
   std::vector<Entry> entries_;
-  std::uint64_t recorded_ = 0;                              // rounds; the newest is at (recorded_ - 1) % the capacity
-  std::map<std::uint32_t, std::shared_ptr<Track>> tracks_;  // of open collectives, and of the last that ended
-  Seconds last_call_ = kNotYet;                             // of the application came or returned
+  std::uint64_t recorded_ = 0;                              // the newest round is at (recorded_ - 1) % capacity
+  std::map<std::uint32_t, std::shared_ptr<Track>> tracks_;  // of open collectives, and of the last ended ones
+  Seconds last_call_ = kNotYet;                             // when a call of the application last began or ended
 };
 
 /// Guarded by the recorder's mutex.
 struct FlightRecorder::Track {
   std::uint32_t collective = 0;
   std::string name;
-  RoundNumber begun = 0;  // the newest round that has an entry, + 1
+  RoundNumber begun = 0;  // the newest round that has an entry, plus 1
   RoundNumber completed = 0;
   bool left = false;
   bool ended = false;
-  std::string awaited;  // what the application waits for; empty: nothing
+  std::string awaited;  // the cause of the wait; empty if the application does not wait
   RoundNumber awaited_round = kNoRound;
   Seconds since = kNotYet;
   Seconds gave_up = kNotYet;

@@ -1,11 +1,10 @@
-// Text in JSON.
+// Formats text as a quoted JSON string.
 #pragma once
 
 #include <string>
 
 namespace pyc {
 
-/// `text` between quotes, as JSON writes it.
 std::string json_string(const std::string& text);
 
 }  // namespace pyc

@@ -9,7 +9,7 @@
 namespace pyc {
 namespace {
 
-/// The first `longest` bytes at most, without a part of a character of UTF-8.
+/// At most the first `longest` bytes, cut before an incomplete UTF-8 character.
 std::string cut(std::string_view text, std::size_t longest) {
   if (text.size() <= longest) return std::string(text);
   const auto is_inside = [&](std::size_t place) { return (static_cast<unsigned char>(text[place]) & 0xC0U) == 0x80U; };

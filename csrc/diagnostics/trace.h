@@ -1,7 +1,5 @@
-// A record of what a rank does, in the Chrome trace format (chrome://tracing, Perfetto): every op of every run, and
-// what it does in shared memory. Off unless PYC_TRACE is set: the engine then holds no Trace at all.
-//
-// Threads may record at the same time: the engine's own, and those of the application.
+// A trace of one rank in the Chrome trace format (chrome://tracing, Perfetto): every op of every run, and the work in
+// shared memory. The engine has no Trace unless PYC_TRACE is set. Any thread may record at any time.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +17,9 @@ namespace pyc {
 
 class Trace {
  public:
-  /// `path` with the rank put before its ending: trace.json is written as trace.rank3.json, and as
-  /// trace.rank3.communicator1.json for the second communicator of the process. `group`: the same on all ranks of the
-  /// communicator, and no other's.
+  /// `path`: the rank is inserted before its extension. trace.json becomes trace.rank3.json, and
+  /// trace.rank3.communicator1.json for the second communicator of the process. `group`: the unique name of the
+  /// communicator, the same on all its ranks.
   Trace(std::string path, Rank rank, Rank size, int communicator, std::string group,
         std::size_t most_events = kMostEvents);
 
@@ -29,16 +27,16 @@ class Trace {
   void end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round);
 
   void add(std::string_view name, Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round);
-  /// A call of the application has waited. `what`: for what; the first `kLongestText` bytes of it are kept.
+  /// `what`: the cause of the wait; the first `kLongestText` bytes are kept.
   void add_wait(Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round, std::string_view what);
 
-  /// Writes the file, with the first `most_events` events; process id = rank + size * communicator, thread id =
-  /// collective, times in microseconds.
+  /// Writes the file, with the first `most_events` events. The process id is rank + size * communicator, the thread id
+  /// is the collective, and times are in microseconds.
   void write() const;
 
  private:
   static constexpr std::size_t kLongestText = 200;
-  static constexpr std::size_t kMostEvents = 1'000'000;  // some 100 MB
+  static constexpr std::size_t kMostEvents = 1'000'000;  // about 100 MB
 
   struct Event {
     std::string name;
@@ -46,7 +44,7 @@ class Trace {
     Seconds end;
     std::uint32_t collective;
     RoundNumber round;
-    std::string awaited;  // empty: nothing is said of it
+    std::string awaited;  // the cause of a wait; empty for other events
   };
 
   void keep(Event event);  // under the mutex
@@ -57,22 +55,20 @@ class Trace {
   int process_;
   int communicator_;
   std::string group_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::unordered_map<Cookie, Seconds> begun_;
   std::vector<Event> events_;
   std::size_t left_out_ = 0;
 };
 
-/// A collective's row in its rank's trace. Nothing at all if there is no trace.
+/// A collective's row in the trace of its rank. Does nothing if there is no trace.
 class TraceTrack {
  public:
   TraceTrack() = default;
   TraceTrack(Trace* trace, const Transport& clock, std::uint32_t collective)
       : trace_(trace), clock_(&clock), collective_(collective) {}
 
-  /// 0 if there is no trace.
   Seconds now() const { return trace_ == nullptr ? 0 : clock_->now(); }
-  /// From `begin` to now.
   void add(std::string_view name, Seconds begin, RoundNumber round) const {
     if (trace_ != nullptr) trace_->add(name, begin, clock_->now(), collective_, round);
   }
