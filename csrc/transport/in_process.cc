@@ -36,7 +36,7 @@ void InProcessTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) 
 
 bool InProcessTransport::poll(Listener& listener) {
   bool moved = false;
-  // The listener starts new sends and receives while it is being told: take what is there now, leave the rest.
+  // Callbacks of the listener start new sends and receives. Report only those that have completed before.
   for (const Cookie cookie : std::exchange(sent_, {})) {
     listener.on_sent(cookie);
     moved = true;

@@ -1,5 +1,5 @@
-// What the transports without a network share: an endpoint per rank that matches arriving messages with posted
-// receives. How a message gets from one endpoint to another is what they differ in (loopback.h, simulated.h).
+// The base of transports without a network: an endpoint per rank that matches arriving messages with posted receives.
+// Derived classes move messages between endpoints (loopback.h, simulated.h).
 #pragma once
 
 #include <deque>
@@ -35,9 +35,9 @@ class InProcessTransport : public Transport {
   void close() override {}
 
  protected:
-  /// Brings a message on its way to `to`.
+  /// Starts to move a message to rank `to`.
   virtual void dispatch(Rank to, Message message) = 0;
-  /// The next message that has arrived here; false if there is none.
+  /// Takes the next message that has arrived here. Returns false if there is none.
   virtual bool collect(Message& message) = 0;
 
  private:
@@ -61,8 +61,8 @@ class InProcessTransport : public Transport {
   Rank rank_;
   Rank size_;
   std::unordered_map<std::uint64_t, Queue> queues_;
-  std::vector<Cookie> sent_;                         // completed at the next poll: the message was copied
-  std::vector<std::pair<Message, Posted>> matched_;  // by `recv`, for the next poll
+  std::vector<Cookie> sent_;                         // completed at the next poll: the payload was copied
+  std::vector<std::pair<Message, Posted>> matched_;  // by `recv`, for delivery at the next poll
   std::size_t posted_count_ = 0;
 };
 

@@ -11,7 +11,7 @@ Seconds steady_now() {
   return std::chrono::duration<Seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// What is on its way to one rank: a queue per sender, so that a sender's messages stay in order.
+/// The messages on their way to one rank, in a queue per sender so that each sender's messages stay in order.
 struct Mailbox {
   struct Parcel {
     Seconds due;

@@ -1,4 +1,4 @@
-// Ranks as threads of one process, joined by mailboxes; a message may be delayed. For tests under the sanitizers.
+// Ranks as threads of one process, connected by mailboxes. Messages may be delayed. For tests under the sanitizers.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,7 @@
 
 namespace pyc {
 
-/// One transport per rank. Every message takes a random time up to `delay` seconds; messages between two ranks stay in
-/// order.
+/// One transport per rank. A message takes up to `delay` seconds, at random; two ranks exchange messages in order.
 std::vector<std::unique_ptr<Transport>> make_loopback(Rank size, Seconds delay, std::uint64_t seed);
 
 }  // namespace pyc

@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "core/hot.h"
 
-/// Of fault-tolerant MPI (ULFM); null where the library has none.
+/// Functions of fault-tolerant MPI (ULFM); null if the MPI library does not have them.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group* failed) __attribute__((weak));
 extern "C" int MPIX_Comm_ack_failed(MPI_Comm comm, int most, int* count) __attribute__((weak));
@@ -23,16 +23,16 @@ extern "C" int MPIX_Comm_ack_failed(MPI_Comm comm, int most, int* count) __attri
 namespace pyc {
 namespace {
 
-constexpr int kActiveTag = 0;  // those of parts follow, on the same communicator
+constexpr int kActiveTag = 0;  // tags of parts follow, on the same communicator
 
-constexpr std::size_t kMaxHeaderBytes = 64;  // and one bit per rank
+constexpr std::size_t kMaxHeaderBytes = 64;  // plus one bit per rank
 
 std::atomic<int>& open_communicators() {
   static std::atomic<int> count{0};
   return count;
 }
 
-/// Who asks which ranks have failed must find the communicator there.
+/// Held while failed ranks are queried or a communicator is freed, so that a query finds the communicator open.
 std::mutex& asking_or_closing() {
   static std::mutex mutex;
   return mutex;
@@ -55,11 +55,12 @@ MpiTransport::MpiTransport(MPI_Comm parent, Rank local_ranks, std::size_t inline
   check(MPI_Bcast(&group_, 1, MPI_UINT64_T, 0, heads_), "MPI_Bcast", kNoRank);
   void* value = nullptr;
   int found = 0;
-  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);  // only there
-  const int last = found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
+  // Only MPI_COMM_WORLD has this attribute.
+  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);
+  const int last = found != 0 ? *static_cast<int*>(value) : 32767;  // the minimum that MPI guarantees
   max_tag_ = last - 1 - kActiveTag;
   head_bytes_ = sizeof(Frame) + kMaxHeaderBytes + (static_cast<std::size_t>(size_) + 63) / 64 * 8 + inline_bytes_;
-  head_bytes_ = std::max(head_bytes_, kMaxActiveMessage);  // active messages are sent from the same buffers
+  head_bytes_ = std::max(head_bytes_, kMaxActiveMessage);  // active messages use the same buffers
   ++open_communicators();
 }
 
@@ -87,7 +88,7 @@ void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload,
   }
   if (done == 0) add_request(request, {id, true});
   if (!inlined) {
-    // MPI does not write to what it sends; the type is not const for the sake of receives.
+    // MPI does not write to a send buffer. The type is not const because receives share it.
     t.payload = {const_cast<std::byte*>(payload.data()), payload.size()};
     start_parts(id, !has_payload);
   }
@@ -140,7 +141,7 @@ void MpiTransport::add_request(MPI_Request request, Owner owner) {
   ++transfers_[owner.transfer].open;
 }
 
-/// Starts the sends or receives of a long payload; `empty`: of a payload that is not there.
+/// Starts the sends or receives of a long payload. `empty`: the payload is absent, so its parts are empty.
 void MpiTransport::start_parts(std::uint32_t id, bool empty) {
   const Transfer& t = transfers_[id];
   for (std::size_t offset = 0; offset < t.payload.size(); offset += part_bytes_) {
@@ -164,8 +165,8 @@ bool MpiTransport::poll(Listener& listener) {
     request_done({id, true}, listener);
     moved = true;
   }
-  // Active messages first: a probe that finds nothing drives MPI's own progress and looks again, an MPI_Testsome does
-  // not look again, so in the other order what has just arrived would be seen one nap later.
+  // Active messages first: a probe that finds nothing drives MPI's progress and probes again, but MPI_Testsome does not
+  // test again. In the other order, a message that has just arrived would be seen one nap later.
   moved = poll_active(listener) || moved;
   return poll_requests(listener) || moved;
 }
@@ -186,7 +187,7 @@ bool MpiTransport::poll_requests(Listener& listener) {
   }
   if (completed == MPI_UNDEFINED || completed == 0) return false;
 
-  // Callbacks add requests, so first take the completed ones out; from the back, so that indices stay valid.
+  // Callbacks add requests, so remove the completed ones first, from the back to keep indices valid.
   completed_.clear();
   std::sort(indices_.begin(), indices_.begin() + completed);
   for (int i = completed; i-- > 0;) {
@@ -204,10 +205,10 @@ bool MpiTransport::poll_requests(Listener& listener) {
   return true;
 }
 
-/// Requests of a transfer have completed, or it needed none.
+/// A request of a transfer has completed, or the transfer needed none.
 void MpiTransport::request_done(Owner owner, Listener& listener) {
   Transfer& t = transfers_[owner.transfer];
-  if (t.kind == Transfer::kRecv && owner.is_head) check_length(t);  // parts that do not match would never arrive
+  if (t.kind == Transfer::kRecv && owner.is_head) check_length(t);  // mismatched parts would never arrive
   if (t.open > 0) return;
   if (t.kind == Transfer::kSend) listener.on_sent(t.cookie);
   if (t.kind == Transfer::kRecv) {
@@ -233,7 +234,7 @@ void MpiTransport::check_length(const Transfer& transfer) {
                        "; the communicator is unusable now");
 }
 
-/// Probed for, not received in advance: such receives would have to be taken back at the end.
+/// Probes instead of posting receives, because posted receives would have to be canceled at the end.
 bool MpiTransport::poll_active(Listener& listener) {
   std::byte bytes[kMaxActiveMessage];
   bool moved = false;
@@ -251,7 +252,7 @@ bool MpiTransport::poll_active(Listener& listener) {
   }
 }
 
-/// All ranks are quiet.
+/// No rank has a message in flight.
 void MpiTransport::close() {
   for (MPI_Comm* const kept : {&heads_, &others_}) {
     std::unique_lock lock(asking_or_closing());
@@ -263,14 +264,14 @@ void MpiTransport::close() {
 }
 
 PYC_HOT Seconds MpiTransport::now() const {
-  timespec time{};  // not by std::chrono, which is a library more to find
+  timespec time{};  // not std::chrono: its code is in another library, which is not in the caches
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<Seconds>(time.tv_sec) + 1e-9 * static_cast<Seconds>(time.tv_nsec);
 }
 
 namespace {
 
-/// Of fault-tolerant MPI (ULFM); others end the job instead.
+/// Error classes of fault-tolerant MPI (ULFM). Other MPI libraries end the job instead.
 bool means_a_failed_rank(int error_class) {
 #if defined(MPI_ERR_PROC_FAILED)  // Open MPI 5
   return error_class == MPI_ERR_PROC_FAILED || error_class == MPI_ERR_PROC_FAILED_PENDING ||
@@ -299,11 +300,11 @@ std::optional<std::vector<Rank>> MpiTransport::acknowledge_failed() const {
 }
 
 std::optional<std::vector<Rank>> MpiTransport::failed_ranks() const {
-  const std::lock_guard lock(asking_or_closing());  // an MPI need not let two threads ask at once
+  const std::lock_guard lock(asking_or_closing());  // MPI need not allow concurrent queries
   int has_ended = 0;
   MPI_Finalized(&has_ended);
   if (MPIX_Comm_get_failed == nullptr || heads_ == MPI_COMM_NULL || has_ended != 0) return std::nullopt;
-  int found = 0;  // MPI hears of deaths when it is called; the call may fail because of one
+  int found = 0;  // MPI learns of deaths when it is called; the call may fail because of one
   MPI_Iprobe(MPI_ANY_SOURCE, kActiveTag, heads_, &found, MPI_STATUS_IGNORE);
   MPI_Group failed = MPI_GROUP_NULL;
   MPI_Group all = MPI_GROUP_NULL;
@@ -354,7 +355,7 @@ int run_action(MPI_Comm, int keyval, void* action, void*) {
 }  // namespace
 
 void at_mpi_finalize(std::function<void()> action) {
-  // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else (MPI-4.1, section 11.2.4).
+  // MPI_Finalize deletes the attributes of MPI_COMM_SELF first (MPI 4.1, section 11.2.4).
   int keyval = MPI_KEYVAL_INVALID;
   MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, run_action, &keyval, nullptr);
   MPI_Comm_set_attr(MPI_COMM_SELF, keyval, new std::function<void()>(std::move(action)));

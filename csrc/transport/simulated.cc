@@ -69,7 +69,7 @@ void SimulatedNetwork::dispatch(Rank from, Rank to, InProcessTransport::Message 
   if (costs_.jitter > 0) arrival += std::uniform_real_distribution<Seconds>(0, costs_.jitter)(random_);
 
   const auto pair = (static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint64_t>(to);
-  if (costs_.jitter > 0) {  // without jitter they are in order anyway
+  if (costs_.jitter > 0) {  // without jitter, messages are in order anyway
     Seconds& last = last_arrival_[pair];
     arrival = last = std::max(arrival, last);
   }

@@ -1,8 +1,7 @@
-// All ranks in one thread and in virtual time. A message of n bytes costs by LogGP (Alexandrov et al. 1995): the sender
-// is busy for o and G n, the message flies for L, then the receiver is busy for o. A rank does one thing at a time, in
-// the order in which it falls due. With all costs 0 the network is ideal, and what then remains of a run's time is the
-// waiting that the policy itself causes. A jitter, drawn by seed, varies the order in
-// which messages arrive; messages between two ranks stay in order.
+// All ranks in one thread, in virtual time. The cost of a message of n bytes follows LogGP (Alexandrov et al. 1995):
+// the sender is busy for o + G n, the message travels for L, then the receiver is busy for o. A rank does one thing at
+// a time, in the order of due times. With all costs 0 the network is ideal, and the remaining run time is the waiting
+// that the policy causes. A seeded jitter varies the order of arrivals. Messages between two ranks stay in order.
 #pragma once
 
 #include <functional>
@@ -26,7 +25,6 @@ struct NetworkCosts {
 
 class SimulatedTransport;
 
-/// The clock, the wires and the events of a simulation.
 class SimulatedNetwork {
  public:
   SimulatedNetwork(Rank size, NetworkCosts costs, std::uint64_t seed);
@@ -38,22 +36,22 @@ class SimulatedNetwork {
   /// The endpoint of a rank, owned by the caller; at most one per rank.
   std::unique_ptr<Transport> endpoint(Rank rank);
 
-  /// Calls `event` at `time`, or now if that has passed.
+  /// Calls `event` at `time`, or now if `time` has passed.
   void at(Seconds time, std::function<void()> event);
 
-  /// The rank is busy computing for `duration`: its sends start and its messages are seen later.
+  /// Makes the rank busy for `duration`, which delays its sends and receives.
   void occupy(Rank rank, Seconds duration);
-  /// When what the rank has computed so far is ready; at the earliest now.
+  /// When the rank's computations so far are finished; now at the earliest.
   Seconds computed(Rank rank) const;
 
-  /// Whose messages have arrived or which event fell due next; false if nothing is left to happen. Runs the event, or
-  /// puts the message into its rank's endpoint, and sets `woken` to that rank (kNoRank after an event).
+  /// Handles the next event: calls it, or puts a message into the endpoint of its rank. Sets `woken` to that rank, or
+  /// to kNoRank if no rank has received a message. Returns false if no event is left.
   bool step(Rank& woken);
 
   std::uint64_t messages() const { return messages_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  /// Multiplies payload lengths where costs are computed: large transfers are simulated with few elements.
+  /// Multiplies payload lengths in the costs, to simulate large transfers with few elements.
   void scale_payload(double factor) { payload_factor_ = factor; }
 
  private:
@@ -62,10 +60,10 @@ class SimulatedNetwork {
 
   struct Event {
     Seconds time;
-    std::uint64_t order;  // of events at the same time, the one caused first
-    Rank to;              // kNoRank: run `action`
-    std::size_t slot;     // in messages_in_flight_ or actions_
-    bool is_taken;        // the receiver has spent its time on the message
+    std::uint64_t order;  // events at the same time run in the order of their creation
+    Rank to;              // kNoRank: an action
+    std::size_t slot;     // in in_flight_ or actions_
+    bool is_taken;        // the receiver has spent its overhead on the message
     bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
   };
   template <class T>
