@@ -1,6 +1,5 @@
-// How a thread waits without burning a core: look again at once a few times, then give way, then sleep ever longer, in
-// the end a five-hundredth of the time for which nothing has come.
-// With more ranks than cores giving way early is what lets the rank that is waited for run at all.
+// Waits without burning a core: looks again a few times, then yields, then naps. Naps grow up to a five-hundredth of
+// the time since something last moved. With more ranks than cores, yielding early lets the awaited rank run.
 #pragma once
 
 #include <sched.h>
@@ -16,8 +15,8 @@ namespace pyc {
 
 class Backoff {
  public:
-  /// For one of `ranks` ranks that share this machine. To wake from a nap costs some 5 us of CPU, so where many ranks
-  /// share a core they must look less often, or looking alone fills the cores.
+  /// For one of `ranks` ranks that share this machine. Waking from a nap costs about 5 us of CPU, so where many ranks
+  /// share a core they must look less often.
   explicit Backoff(Rank ranks) : Backoff(ranks, std::thread::hardware_concurrency()) {}
 
   void reset() {
@@ -26,13 +25,12 @@ class Backoff {
     slept_ = 0;
   }
 
-  /// Sleeps until somebody says that there is something to do, at most for so many seconds. Does nothing and is false
-  /// if nobody would say so.
+  /// Sleeps until there is work, at most for the given seconds. Returns false at once if nothing would wake the thread.
   using Sleep = std::function<bool(Seconds)>;
 
-  /// `near`: a round is under way and its next message should not be long in coming: that is no time to sleep.
+  /// `near`: a round is under way and its next message is expected soon, so this is no time to sleep.
   void pause(bool near, const Sleep& sleep = {}) {
-    if (near && !near_) reset();  // another thread has made it so
+    if (near && !near_) reset();  // another thread has started a round
     near_ = near;
     idle_ = std::min(idle_ + 1, kNear + 1);
     if (idle_ <= kLooks) return;
@@ -51,7 +49,7 @@ class Backoff {
     nap_ = std::min(2 * nap_, longest_nap());
   }
 
-  /// Shorter than a second.
+  /// `duration` is less than a second.
   static void nap(Seconds duration) {
     const timespec time{0, static_cast<long>(duration * 1e9)};
     nanosleep(&time, nullptr);
@@ -61,7 +59,7 @@ class Backoff {
   static constexpr int kLooks = 2;
   static constexpr int kYields = 20;
   static constexpr int kYieldsWhileNear = 300;
-  static constexpr int kNear = 400;  // what has not come by then waits for a rank that computes
+  static constexpr int kNear = 400;  // a message that has not arrived by then waits for a rank that computes
   static constexpr Seconds kFirstNap = 10e-6;
   static constexpr Seconds kNapWhileNear = 20e-6;
   static constexpr Seconds kLongestNap = 2e-3;
@@ -70,18 +68,18 @@ class Backoff {
       : crowded_(static_cast<unsigned>(ranks) > cores), usual_nap_(usual_nap(ranks, cores)) {}
 
   static Seconds usual_nap(Rank ranks, unsigned cores) {
-    constexpr Seconds kPerRankOnACore = 75e-6;  // looking then takes about a tenth of each core
+    constexpr Seconds kPerRankOnACore = 75e-6;  // looks then take about a tenth of each core
     return std::clamp(kPerRankOnACore * ranks / std::max(cores, 1U), 100e-6, 400e-6);
   }
 
   Seconds longest_nap() const { return std::clamp(slept_ / 500, usual_nap_, kLongestNap); }
 
-  bool crowded_;  // to yield costs more than to be woken
+  bool crowded_;  // yielding costs more than being woken
   Seconds usual_nap_;
   int idle_ = 0;
   bool near_ = false;
   Seconds nap_ = kFirstNap;
-  Seconds slept_ = 0;  // since something moved
+  Seconds slept_ = 0;  // since something last moved
 };
 
 }  // namespace pyc

@@ -78,7 +78,7 @@ void Bootstrap::withdraw() {
   }
 }
 
-/// At the root. Whether it came in time.
+/// At the root. Returns whether the request is in time.
 bool Bootstrap::withdraw(std::uint64_t number) {
   if (number < begun_) return false;
   Step& step = steps_[number];
@@ -90,7 +90,7 @@ bool Bootstrap::withdraw(std::uint64_t number) {
 // ------------------------------------------------------------------------------------------------ comparison
 
 Bootstrap::Digest Bootstrap::digest_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, and mixed at the end
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, mixed at the end
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return {mix(hash), static_cast<std::uint32_t>(text.size())};
 }
@@ -100,7 +100,7 @@ void Bootstrap::add_report(Step& step, bool is_alike, const Digest& digest) {
   step.digest = digest;
 }
 
-/// Once this rank and all below it have come.
+/// Reports once this rank and its subtree have called.
 void Bootstrap::report(std::uint64_t number) {
   const Step& step = steps_[number];
   if (!step.begun || !step.digest || step.reports < children_.size()) return;
@@ -112,7 +112,7 @@ void Bootstrap::report(std::uint64_t number) {
                                   step.is_alike ? 1U : 0U}));
 }
 
-/// The root decides once it has taken in what has arrived: some may have withdrawn before it came itself.
+/// The root decides after it has handled arrived messages: ranks may have withdrawn before it called.
 bool Bootstrap::advance() {
   if (!std::exchange(must_decide_, false)) return false;
   const Step& step = steps_[begun_];
@@ -134,7 +134,7 @@ void Bootstrap::decide(std::uint64_t number, bool all_alike) {
   }
 }
 
-/// Once the texts of all below this rank are here: they follow it, child by child.
+/// Continues once the texts of the subtree are here. They follow this rank's text, child by child.
 void Bootstrap::gather(std::uint64_t number) {
   Step& step = steps_[number];
   if (step.gathered < children_.size()) return;
@@ -157,7 +157,7 @@ void Bootstrap::publish(std::uint64_t number, const std::string& all) {
 
 // ------------------------------------------------------------------------------------------------ texts
 
-/// To whoever is next, once the text is here and it is known who that is.
+/// Sends the text once it is here and the receivers are known.
 void Bootstrap::hand_on(std::uint64_t number) {
   Step& step = steps_[number];
   if (!step.begun || step.gathered == 0) return;
@@ -191,7 +191,7 @@ void Bootstrap::unpack(std::string_view bytes, std::vector<SameText>& onto) {
   }
 }
 
-/// In pieces, of which the first goes though there is no text.
+/// Sends the text in pieces. An empty text is one piece.
 void Bootstrap::send_text(Rank to, Control kind, std::uint64_t number, std::string_view text) {
   std::byte piece[kMaxActiveMessage];
   const Message head{control(kind), number, text.size(), 0, 0};
@@ -204,7 +204,7 @@ void Bootstrap::send_text(Rank to, Control kind, std::uint64_t number, std::stri
   } while (!text.empty());
 }
 
-/// Whether the text is complete.
+/// Returns whether the text is complete.
 bool Bootstrap::take_chunk(std::string& into, const Message& message, ConstBytes bytes) {
   const ConstBytes piece = bytes.subspan(sizeof message);
   into.append(reinterpret_cast<const char*>(piece.data()), piece.size());
@@ -216,7 +216,7 @@ void Bootstrap::on_message(Rank from, Control kind, ConstBytes bytes) {
   const bool has_text = kind != Control::kDigest && kind != Control::kVerdict;
   const auto message = has_text ? read_front<Message>(bytes) : read<Message>(bytes);
   const std::uint64_t number = message.step;
-  if (number < begun_) return;  // of a step that was given up
+  if (number < begun_) return;  // the step was given up
   Step& step = steps_[number];
   switch (kind) {
     case Control::kDigest:
@@ -236,7 +236,7 @@ void Bootstrap::on_message(Rank from, Control kind, ConstBytes bytes) {
       if (!take_chunk(step.handed_down, message, bytes)) return;
       step.gathered = 1;
       return hand_on(number);
-    case Control::kWithdraw:  // else the verdict is on its way
+    case Control::kWithdraw:  // if it is too late, the verdict is on its way
       if (withdraw(number)) send_(from, bytes_of(Message{control(Control::kWithdrawn), number, 0, 0, 0}));
       return;
     case Control::kWithdrawn:

@@ -1,29 +1,25 @@
-// What ranks agree on before they make something together: whether their texts are the same, and which they are if not.
+// How ranks agree before they make something together: whether their texts are the same and, if not, the texts.
 //
-// Ranks take the same *steps* in the same order; a step is a comparison of short texts, or a text handed down. All goes
-// along a binomial tree rooted at rank 0, by active messages alone: no receive is posted that an absent rank would
-// leave behind, and a message fits into the transport's shortest kind.
+// Ranks take the same *steps* in the same order. A step compares short texts or hands a text down, by active messages
+// along a binomial tree rooted at rank 0. No receive is posted that an absent rank would leave behind.
 //
-//   comparison   Each rank sends its parent a digest of its subtree's text, or that the subtree differs, once it and
-//                all its children have come. The root's verdict goes down: so a rank sends and receives at most
-//                2 ceil(log2 P) messages, whatever the texts are. Only if ranks differ do texts move: up the tree,
-//                those of neighbouring ranks that are alike as one, and all of them down again.
-//   hand down    The first of some members gives a text to the others, along a binomial tree of these.
-//   withdrawal   A rank that waits no longer asks the root to let the step fail. If the root has not decided yet it
-//                never does, and says so; else its verdict is on its way to that rank.
+//   comparison   After its call and the reports of its children, each rank sends its parent a digest of its subtree's
+//                text, or that the subtree differs. The root's verdict goes down. A rank sends and receives at most
+//                2 ceil(log2 P) messages. Texts are sent only if ranks differ: up the tree, equal texts of neighboring
+//                ranks only once, and all of them down again.
+//   hand down    The first of some members sends a text to the others, along a binomial tree of the members.
+//   withdrawal   A rank that stops waiting asks the root to let the step fail. If the root has not decided yet, it
+//                never decides, and confirms this. Otherwise its verdict is on its way to that rank.
 //
-// Why it is right. A rank reports only after its own call and its children's reports, so the root decides after every
-// rank has called: nobody completes a comparison that some rank has not come to. The root alone decides, and each rank
-// takes over what its parent sends, so all ranks conclude alike; where they differ, all are given the same list.
-// Messages between two ranks stay in order and name their step, so one for a step that the application has not come to
-// yet waits here, and a rank that is ahead (by one comparison at most, since the next needs everybody) disturbs nobody.
-// What is forwarded is forwarded on arrival, not when the application looks: a rank that has its verdict may leave
-// once the messages that follow from it have left. A comparison that somebody has withdrawn from is complete nowhere,
-// and one that is complete somewhere comes to an end everywhere: both by the one decision of the root. A rank
-// fails alone only if the root, or a rank between, is not driven meanwhile: stopped, gone, or outside of any call where
-// only calls drive it. A root that comes later knows what was sent to it before, and takes it in before it decides.
+// Why it is correct. The root decides after every rank has called, and each rank adopts the message of its parent. So
+// no rank completes a comparison that another has not joined, and all reach the same result. Messages between two ranks
+// stay in order and name their step; a message for a later step waits here. A rank is ahead by at most one comparison.
+// Messages are forwarded on arrival, so a rank that has its verdict may leave once its forwarded messages have left.
+// Because only the root decides, a comparison that a rank has withdrawn from completes nowhere, and one that completes
+// somewhere ends everywhere. A single rank fails only if the root, or a rank between, is not driven: stopped, gone, or
+// outside of any call where only calls drive it. A root that calls late handles earlier messages before it decides.
 //
-// Texts are the same if their lengths and 64-bit digests are: a mistake is missed once in 2^64 mistakes.
+// Texts count as the same if their lengths and 64-bit digests are equal, which misses one in 2^64 differences.
 #pragma once
 
 #include <cstdint>
@@ -40,34 +36,31 @@ namespace pyc {
 
 class Bootstrap {
  public:
-  /// The longest text of an application, in bytes; an engine adds a few of its own.
+  /// The longest text of an application, in bytes. The engine adds a few of its own.
   static constexpr std::size_t kMaxText = 4096;
 
   Bootstrap(Rank rank, Rank size, SendControl send);
 
-  /// Begins the next step: a comparison.
   void compare(std::string text);
-  /// Begins the next step: `members`, which do not change until it is done, are given the text of the first of them.
-  /// Ranks that are not among them come to the step with members of their own.
+  /// Begins the next step: the first of `members` (ascending) sends its text to the others. Ranks that are not among
+  /// them begin this step with members of their own.
   void hand_down(std::string text, const std::vector<Rank>& members);
 
-  /// The ranks next to this one in the tree. A comparison that completes nowhere since some ranks never come to it is
-  /// waited for by a neighbour of one of these.
+  /// The ranks next to this one in the tree. If ranks never join a comparison, a neighbor of one of them waits in it.
   std::vector<Rank> neighbours() const;
 
-  /// Steps begun here.
+  /// The number of steps begun on this rank.
   std::uint64_t steps() const { return begun_; }
   /// Whether the newest step is done.
   bool done() const;
-  /// Waits no longer for the newest step: it is `done` soon, because it has been decided, or `withdrawn`.
+  /// Stops waiting for the newest step. It is soon `done`, because it was decided, or `withdrawn`.
   void withdraw();
-  /// The root never decides the newest step. (Where a text is handed down, some ranks may have it.)
+  /// Whether the root never decides the newest step. (Some ranks may have the text of a hand down.)
   bool withdrawn() const { return newest().withdrawn; }
-  /// After what has arrived was taken in. Whether it did anything.
+  /// Call it after arrived messages were handled. Returns whether it did anything.
   bool advance();
-  /// The outcome of a comparison that is done: nothing if all texts are the same, else the text of each rank.
+  /// The result of a completed comparison: nullopt if all texts are the same, otherwise the text of each rank.
   std::optional<std::vector<std::string>> texts() const;
-  /// The text that a step which is done has handed down.
   const std::string& handed_down() const { return newest().handed_down; }
 
   void on_message(Rank from, Control kind, ConstBytes message);
@@ -76,16 +69,16 @@ class Bootstrap {
   struct Message {
     MessageHeader header;
     std::uint64_t step;
-    std::uint64_t value;     // a digest; of a text that follows: its bytes in all
-    std::uint32_t length;    // of the text of a digest
-    std::uint32_t is_alike;  // the subtree, or all ranks
+    std::uint64_t value;     // a digest; for a text, its total length
+    std::uint32_t length;    // of the digested text
+    std::uint32_t is_alike;  // the texts of the subtree, or of all ranks
   };
   struct Digest {
     std::uint64_t value = 0;
     std::uint32_t length = 0;
     bool operator==(const Digest&) const = default;
   };
-  /// Of neighbouring ranks.
+  /// A text that neighboring ranks share.
   struct SameText {
     Rank first;
     Rank last;
@@ -95,15 +88,15 @@ class Bootstrap {
     bool begun = false;
     bool done = false;
     bool decided = false;    // by the root
-    bool withdrawn = false;  // at the root: it is never decided
+    bool withdrawn = false;  // the root never decides it
     std::string text;        // of this rank
     std::optional<Digest> digest;
-    bool is_alike = true;  // as far as known, the ranks of the subtree
+    bool is_alike = true;  // the ranks of the subtree, as far as known
     std::size_t reports = 0;
-    std::map<Rank, std::string> arriving;  // texts on their way, by sender
+    std::map<Rank, std::string> arriving;  // incomplete texts, by sender
     std::size_t gathered = 0;              // children whose texts are complete
     std::vector<SameText> texts;           // of all ranks
-    std::vector<Rank> below;               // hand down: to whom it is sent next
+    std::vector<Rank> below;               // hand down: the next receivers
     std::string handed_down;
   };
 
@@ -126,11 +119,11 @@ class Bootstrap {
   Rank rank_;
   Rank size_;
   SendControl send_;
-  Rank parent_;  // kNoRank: this is the root
+  Rank parent_;  // kNoRank at the root
   std::vector<Rank> children_;
   std::uint64_t begun_ = 0;
-  bool must_decide_ = false;             // the root: all have come
-  std::map<std::uint64_t, Step> steps_;  // the newest, and later ones that others are at
+  bool must_decide_ = false;             // at the root, after all ranks have called
+  std::map<std::uint64_t, Step> steps_;  // the newest, and later ones that other ranks have begun
 };
 
 }  // namespace pyc

@@ -1,6 +1,6 @@
-// The active messages by which engines talk about themselves, as collective 0: what `Bootstrap`, `Shutdown`,
-// `RollCall` and `Heartbeat` have in common. Each of these is a single-threaded state machine without clock or I/O,
-// which is given a way to send; the engine hands it what arrives.
+// Control messages: active messages of the engines themselves, as collective 0. `Bootstrap`, `Shutdown`, `RollCall` and
+// `Heartbeat` are single-threaded state machines without clock or I/O. The engine gives them a send function and passes
+// arriving messages to them.
 #pragma once
 
 #include <cstdint>

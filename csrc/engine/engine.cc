@@ -19,9 +19,9 @@ namespace {
 
 constexpr Seconds kInterruptPeriod = 0.05;
 constexpr Seconds kNoticeDelay = 3;    // ranks raise the same error at different times
-constexpr Seconds kLookPeriod = 0.25;  // whether all live: a system call for each rank of this machine
+constexpr Seconds kLookPeriod = 0.25;  // between checks for dead ranks: a system call for each rank of this machine
 
-/// How often this process or an ancestor was made by fork: tells a child apart without a system call.
+/// How often this process or an ancestor was made by fork: identifies a child without a system call.
 std::atomic<unsigned>& forks() {
   static std::atomic<unsigned> count{0};
   static const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
@@ -122,8 +122,8 @@ void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective, co
   }
 }
 
-/// Called after an exception while the collective begins. The collective is told of the failure and not called again;
-/// its memory is kept, because messages may still be written to it.
+/// Called after an exception at the start of a collective. The collective is notified of the failure and not called
+/// again. Its memory is kept, because messages may still be written to it.
 void Engine::give_up_on(std::uint32_t id) {
   try {
     send_departures(Control::kLeft);
@@ -190,7 +190,7 @@ void Engine::fail_by_current_exception() {
     throw;
   } catch (const RankFailedError& error) {
     fail(error.ranks().empty() ? seen_death(std::current_exception()) : std::current_exception());
-  } catch (const TransportError&) {  // an MPI need not say that it is because of a death
+  } catch (const TransportError&) {  // an MPI need not report that a death is the cause
     fail(seen_death(std::current_exception()));
   } catch (...) {
     fail(std::current_exception());
@@ -205,7 +205,7 @@ void Engine::fail(std::exception_ptr error) {
   for (const auto& collective : collectives_) collective->on_engine_failure(error_);
 }
 
-/// A transport's report of a death need not name who died.
+/// A transport that reports a death need not name the dead rank.
 std::exception_ptr Engine::seen_death(std::exception_ptr reported) const {
   const std::vector<Rank> dead = failures_.dead();
   if (!dead.empty()) return std::make_exception_ptr(died("", dead, "the communicator is unusable now"));
@@ -217,10 +217,10 @@ std::exception_ptr Engine::seen_death(std::exception_ptr reported) const {
   return reported;
 }
 
-/// For who waits: an MPI may never tell. Until this rank is silent no other can have seen that all have closed, and
-/// ended.
+/// For threads that wait, because an MPI may never report a death. Until this rank is silent, the shutdown cannot have
+/// ended on another rank, so a process that is gone has died.
 void Engine::look_for_the_dead() {
-  exclusively_if_free([this] {  // MPI may be asked: nobody frees the communicator meanwhile
+  exclusively_if_free([this] {  // MPI may be called, so no thread may free the communicator
     if (failed_ || closed_ || shutdown_.is_silent()) return;
     const std::vector<Rank> dead = failures_.dead_neighbours();
     if (!dead.empty()) fail(std::make_exception_ptr(died("", dead, "the communicator is unusable now")));
@@ -231,7 +231,7 @@ void Engine::start_heartbeat(std::vector<int> machines, Seconds limit) {
   exclusively([&] { heartbeat_.start(std::move(machines), limit, transport_->now()); });
 }
 
-/// This engine goes on to say nothing, and would be taken for lost.
+/// This engine sends nothing more, and other machines would take its machine for lost.
 void Engine::tell_other_machines(const std::exception_ptr& error) {
   std::vector<Rank> dead;
   try {
@@ -245,15 +245,15 @@ void Engine::tell_other_machines(const std::exception_ptr& error) {
   try {
     heartbeat_.speak(dead);
   } catch (const std::exception&) {
-    return;  // no message goes out any more
+    return;  // messages can no longer be sent
   }
 }
 
-/// After `poll`: what has come counts.
 void Engine::speak_to_other_machines(Seconds now) {
   if (heartbeat_.is_due(now) && failures_.is_lowest_here()) heartbeat_.speak(failures_.dead_neighbours());
 }
 
+/// Call it after `poll`, so that heartbeats that have arrived count.
 void Engine::look_at_other_machines() {
   if (shutdown_.is_silent()) return;
   const Seconds now = transport_->now();
@@ -261,7 +261,7 @@ void Engine::look_at_other_machines() {
   if (const std::vector<Rank> dead = heartbeat_.dead(); !dead.empty()) {
     throw died("", dead, "the communicator is unusable now");
   }
-  if (shutdown_.closed()) return;  // others may be silent by right: they know before this rank that all have closed
+  if (shutdown_.closed()) return;  // others may rightly be silent, since they learn first that all have closed
   const std::vector<Rank> lost = heartbeat_.lost(now);
   if (lost.empty()) return;
   throw RankFailedError("nothing was heard from the machines of " + list_ranks(lost) + " for " +
@@ -277,7 +277,7 @@ bool Engine::pass() {
   }
   bool moved = false;
   bool busy = false;
-  std::vector<const Collective*> ended;       // looked at once: another process may end one at any moment
+  std::vector<const Collective*> ended;       // read once, because another process may end one at any moment
   bool background = leaves_ && !may_close();  // others ask this rank, or close through it
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
@@ -288,7 +288,7 @@ bool Engine::pass() {
   busy_.store(busy, std::memory_order_relaxed);
   in_background_.store(background, std::memory_order_relaxed);
   if (!ended.empty()) forget(ended);
-  if (aborted_ && collectives_.empty()) shutdown_.close();  // nobody will call close here: let the others close
+  if (aborted_ && collectives_.empty()) shutdown_.close();  // no call of close follows here: let the other ranks close
   moved = shutdown_.advance() || moved;
   moved = transport_->poll(*this) || moved;
   if (heartbeat_.on()) look_at_other_machines();
@@ -317,7 +317,7 @@ PYC_HOT void Engine::check() {
   if (failed_.load(std::memory_order_acquire)) throw_failure();
 }
 
-/// A rank that has died since is named too, if MPI knows of it: a process may have ended because of the first.
+/// Also names ranks that have died since, if MPI knows them: a process may have ended because of the first death.
 void Engine::throw_failure() const {
   try {
     std::rethrow_exception(error_);
@@ -351,7 +351,7 @@ bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Inte
     const Seconds now = transport_->now();
     if (timeout >= 0 && now - start >= timeout) return false;
     if (interrupt && now >= next_interrupt) {
-      const Away away(*this);  // it may block, on the GIL or in a signal handler: the progress thread takes over
+      const Away away(*this);  // `interrupt` may block, on the GIL or in a signal handler
       interrupt();
       next_interrupt = transport_->now() + kInterruptPeriod;
     }
@@ -390,7 +390,7 @@ void Engine::on_message(Rank from, ConstBytes message) {
     found->second->on_message(from, message);
   } else if (header.collective >= next_collective_) {
     early_.emplace_back(from, std::vector<std::byte>(message.begin(), message.end()));
-  }  // else it has ended: nothing can depend on it any more
+  }  // otherwise it has ended, and no rank depends on the message
 }
 
 void Engine::on_control(Rank from, Control kind, ConstBytes message) {
@@ -419,7 +419,7 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
   }
 }
 
-/// Of the first that comes: if one error has reached all ranks, each has one line of them at most.
+/// Keeps the first notice only, so an error that reaches all ranks prints at most one line on each.
 void Engine::on_notice(Rank from, ConstBytes message) {
   if (notice_ || announced_) return;
   const ConstBytes text = message.subspan(sizeof(MessageHeader));

@@ -1,8 +1,8 @@
-// One rank's engine on one communicator: it owns the transport, drives the collectives and routes what arrives.
+// One rank's engine on one communicator. It owns the transport, drives the collectives and dispatches messages.
 //
-// The progress lock is the right to drive: held during a pass by the progress thread or by a thread that waits.
-// Everything a run or a collective's protocol does happens under it, hence the protocol is single-threaded. In which
-// order locks are taken is said in docs/design.md, "Progress, waiting and locks".
+// The progress thread or a waiting thread drives the engine, for one pass, while it holds the progress lock. Runs and
+// protocols of collectives work under this lock, so they are single-threaded. docs/design.md, "Progress, waiting and
+// locks", has the lock order.
 #pragma once
 
 #include <atomic>
@@ -38,18 +38,18 @@ enum class Progress { kThread, kCaller };
 
 class Engine final : private Listener {
  public:
-  /// Called now and then by a waiting thread without any lock held; throws to end the wait (Ctrl-C).
+  /// Called periodically by a waiting thread that holds no lock. Throws to end the wait (Ctrl-C).
   using Interrupt = std::function<void()>;
 
-  /// All that the progress thread reads: it drives the engine before the constructor returns.
+  /// All settings that the progress thread reads, because it drives the engine before the constructor returns.
   struct Options {
     // NOLINTBEGIN(readability-redundant-member-init): GCC warns where an initializer leaves out a member without one
     Progress progress = Progress::kThread;
     std::string transport_name{};
-    std::size_t flight_rounds = 0;  // that the flight recorder keeps; 0: there is nothing to record or to dump
-    std::string group{};            // the flight recorder's name of the communicator
+    std::size_t flight_rounds = 0;  // of the flight recorder; 0 turns off recording and dumps
+    std::string group{};            // the communicator's name in the flight recorder
     Seconds stall_warning = -1;
-    std::vector<FailureDetector::Neighbour> neighbours{};  // the processes of this machine
+    std::vector<FailureDetector::Neighbour> neighbours{};  // the other ranks of this machine
     // NOLINTEND(readability-redundant-member-init)
   };
   explicit Engine(std::unique_ptr<Transport> transport, Options options, std::unique_ptr<Trace> trace = nullptr);
@@ -66,63 +66,58 @@ class Engine final : private Listener {
   TraceTrack trace_of(std::uint32_t collective) { return {trace_.get(), *transport_, collective}; }
   FlightRecorder& recorder() { return recorder_; }
 
-  /// Seconds before a call that waits for other ranks says so on stderr; negative: never. See `wait_and_warn`.
+  /// Seconds before a call that waits for other ranks warns on stderr; negative: never. See `wait_and_warn`.
   Seconds stall_warning() const { return stall_warning_; }
-  /// Writes a line to stderr.
   void warn(const std::string& text) const;
 
-  /// Who has died, as far as this rank can see.
   FailureDetector& failures() { return failures_; }
-  /// Has the ranks of different machines tell each other that they are there: a machine that is silent for `limit`
-  /// seconds is lost. On all ranks; `machines`: the number of each rank's.
+  /// A machine that is silent for `limit` seconds is lost. Call it on all ranks. `machines`: of each rank.
   void start_heartbeat(std::vector<int> machines, Seconds limit);
 
   // ---- collectives
 
-  /// ClosedError if this rank has closed the communicator, though other ranks have not: it starts nothing more.
+  /// Throws the engine's error, or ClosedError if this rank has closed the communicator, even if others have not.
   void check_can_start() const;
-  /// std::runtime_error if a collective that has not ended here has the tags of the one that is created next. Another
-  /// rank may find it ended: to be asked before ranks agree, and then it is so for `claim_id` too.
+  /// Throws std::runtime_error if an open collective has the tags of the next one. It may have ended on another rank,
+  /// so ranks must check before they agree to create one; `claim_id` then succeeds too.
   void check_next_id() const;
-  /// The id of the collective that is created next. Ranks create the same collectives in the same order, and so agree.
+  /// The id of the next collective. Ranks create collectives in the same order, so they agree.
   std::uint32_t claim_id();
-  /// `give` runs before the collective gets messages. If it throws, this engine fails: the other ranks have made the
-  /// collective, and data may still arrive in receives that are posted.
+  /// `give` runs before the collective receives messages. If it throws, this engine fails: the other ranks have created
+  /// the collective, and data may still arrive in posted receives.
   void enroll(std::uint32_t id, std::shared_ptr<Collective> collective, const std::function<void()>& give = [] {});
   std::vector<std::string> open_collectives();
-  /// Another collective in whose call `rank` waits, as far as known here; its id. Under the progress lock.
+  /// The id of another collective in which `rank` is known to wait in a call. Under the progress lock.
   std::optional<std::uint32_t> waits_in(Rank rank, const Collective* other_than) const;
-  /// Empty if it has ended here.
+  /// Empty if the collective has ended here.
   std::string name_of(std::uint32_t id);
 
-  /// Runs are known by serial number, the upper half of their cookies.
+  /// A run is identified by its serial number, the upper half of its cookies.
   std::uint32_t reserve_run();
   void set_run(Run& run) { runs_[run.serial()] = &run; }
-  /// Sends and receives of all runs that have not completed: each run counts its own.
+  /// Pending sends and receives of all runs. Each run counts its own.
   std::size_t& open_transfers() { return open_transfers_; }
 
   // ---- progress
 
-  /// One pass, unless another thread is at it. Returns whether anything moved.
+  /// Makes one pass, unless another thread makes one. Returns whether anything moved.
   bool advance();
   bool busy() const { return busy_.load(std::memory_order_relaxed); }
-  /// Whether the progress thread must drive it; else the application's calls do all there is to do, and the thread only
-  /// listens for questions of other ranks.
+  /// Whether the progress thread must drive the engine. Otherwise it only listens for inquiries of other ranks.
   bool in_background() const { return in_background_.load(std::memory_order_relaxed); }
-  /// After something was enrolled that needs the progress thread. Without any lock held.
+  /// Call it after something that needs the progress thread was enrolled, without any lock held.
   void wake();
   bool has_waiter() const { return waiters_.load() > 0; }
-  /// Whether another thread waits for the progress lock.
   bool is_wanted() const { return wanted_.load() > 0; }
   Seconds deadline() const;
 
-  /// Drives until `done()`; false if `timeout` seconds passed first (negative: no limit). Rethrows the engine's first
-  /// error. `sleep`: where other ranks of the node can wake this one; in place of a nap, and as long at most.
+  /// Drives the engine until `done()`. Returns false after `timeout` seconds (no limit if negative). Rethrows the
+  /// engine's first error. `sleep` replaces naps, if other ranks of the node can wake this thread.
   bool wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,
             const Backoff::Sleep& sleep = {});
 
-  /// Around what takes long in a `done` of `wait`: for as long as it lives the thread does not count as one that
-  /// drives, and the progress thread does it. Outside of `wait` it changes nothing but who drives.
+  /// Marks a long operation in the `done` of `wait`. While it lives, this thread does not count as a driver, and the
+  /// progress thread drives. Outside of `wait` it changes only which thread drives.
   class Away {
    public:
     explicit Away(Engine& engine);
@@ -134,13 +129,11 @@ class Engine final : private Listener {
     Engine& engine_;
   };
 
-  /// Rethrows the first error that a pass ran into, if any; if ranks have died since, names them too. ClosedError in a
-  /// fork of the process that made the engine.
+  /// Rethrows the first error of a pass, with the ranks that have died since. Throws ClosedError in a forked child.
   void check();
 
-  /// False in a fork: the engine, its threads and its connections belong to the parent.
+  /// False in a forked child: the engine, its threads and its connections belong to the parent.
   bool is_in_own_process() const;
-  /// ClosedError in a fork.
   void check_process() const;
 
   /// Calls `action` under the progress lock.
@@ -153,7 +146,7 @@ class Engine final : private Listener {
     return action();
   }
 
-  /// ... unless another thread has the lock: then it is false.
+  /// The same, but returns false without a call if another thread holds the lock.
   template <class Action>
   bool exclusively_if_free(Action action) {
     const std::unique_lock lock(progress_mutex_, std::try_to_lock);
@@ -162,7 +155,7 @@ class Engine final : private Listener {
     return true;
   }
 
-  /// A collective has something to do in the background from now on.
+  /// A collective needs the progress thread from now on.
   void work_in_background() {
     exclusively([this] { in_background_ = true; });
     wake();
@@ -170,69 +163,67 @@ class Engine final : private Listener {
 
   // ---- the whole communicator
 
-  /// What a comparison has found: nothing if all texts are the same, else the text of each rank.
+  /// The result of a comparison: nullopt if all texts are the same, otherwise the text of each rank.
   using Texts = std::optional<std::vector<std::string>>;
 
-  /// Compares a short text of every rank; collective. MismatchError on all ranks, which names them, if they have not
-  /// made the same number of collectives: those that are made next would take each other's messages. StallError names
-  /// the ranks that did not call it in time, that gave up waiting for this one, or that have left. `what`: for
-  /// messages.
+  /// Compares a short text of every rank; collective. Throws MismatchError with the ranks, on all ranks, if they have
+  /// created different numbers of collectives, because later ones would receive each other's messages. StallError names
+  /// the ranks that did not call it in time, gave up waiting for this one, or left. `what`: for messages.
   Texts compare(const std::string& text, const std::string& what, Seconds timeout, const Interrupt& interrupt);
 
-  /// Returns what the first of `members`, this rank among them, has given; collective, over other members too.
+  /// Returns the text of the first of `members`, which include this rank. Collective; other ranks have other members.
   std::string hand_down(const std::string& text, const std::vector<Rank>& members, const std::string& what,
                         Seconds timeout, const Interrupt& interrupt);
 
-  /// This rank comes to no step any more: its neighbours in the tree are told, who tell the others if these wait for
-  /// it.
+  /// Announces to the neighbors in the bootstrap tree that this rank takes no further step. A neighbor that waits for
+  /// it gives up, which all ranks learn.
   void leave();
 
-  // The same without waiting, for who drives the engine himself.
+  // The same without waiting, for callers that drive the engine themselves.
   void start_comparison(std::string text);
   std::optional<Texts> finished_comparison();
   void start_hand_down(std::string text, const std::vector<Rank>& members);
   std::optional<std::string> finished_hand_down();
   void start_withdrawal() { bootstrap_.withdraw(); }
   bool withdrawn() const { return bootstrap_.withdrawn(); }
-  /// The same at once: what ranks make together will not be complete. For who stops waiting in the middle of it.
+  /// Announces to all ranks that the current step will not complete. For a thread that stops waiting in the middle.
   void give_up();
   void start_giving_up() { send_departures(Control::kGaveUp); }
   void start_close();
   bool may_close();
 
-  /// Waits until every rank has closed every collective and nothing is in flight. StallError names who has not. One
-  /// thread at a time closes, and others wait for it. ClosedError if this thread is in `close` already: a signal
-  /// handler.
+  /// Waits until every rank has closed every collective and nothing is in flight. StallError names the ranks that have
+  /// not closed. One thread at a time closes, and others wait for it. Throws ClosedError if this thread is already in
+  /// `close`, as in a signal handler.
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
-  /// Closed, and no thread is in `close` any more: nothing of MPI is used here.
+  /// Closed, and no thread is in `close`: the engine no longer uses MPI.
   bool is_freed() const { return closed_ && closer_.load() == std::thread::id(); }
 
-  /// Whether the application of `rank`, to which this rank has sent an active message of the uncreated collective, has
-  /// left the communicator: it starts nothing more. What it had sent before has come by then. Under the progress lock.
+  /// Whether the application of `rank` has left the communicator, once this rank has sent it an active message of the
+  /// uncreated collective. It starts nothing more, and its messages have arrived. Under the progress lock.
   bool has_left(Rank rank) const { return left_.contains(rank); }
 
-  /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
+  /// Ranks that reached their time limit in a collective call. Its object then exists on some ranks only.
   std::vector<Rank> gave_up();
 
-  /// Tells the other ranks of an error on this rank that does not stop them. Each prints one line, "rank R" and `text`,
-  /// for the first such error, unless it soon announces the same itself. Waits for nobody.
+  /// Reports to the other ranks an error of this rank that does not stop them. Each prints one line, "rank R" and
+  /// `text`, for the first such error, unless it soon announces the same one. Does not block.
   void announce(const std::string& text);
 
-  /// The application is gone: closes every collective at once; whoever drives the engine goes on serving the others.
+  /// The application is gone: closes every collective at once. The engine must still be driven, to serve other ranks.
   void abort();
 
  private:
-  /// Of kGaveUp and kLeft.
+  /// The message of kGaveUp and kLeft.
   struct Departure {
     MessageHeader header;
-    std::uint64_t steps;  // of the bootstrap, begun by the sender
+    std::uint64_t steps;  // bootstrap steps that the sender has begun
   };
   struct Departed {
     Rank rank;
     std::uint64_t steps;
   };
-  /// What another rank has announced.
   struct Notice {
     Rank from;
     std::string text;
@@ -286,30 +277,30 @@ class Engine final : private Listener {
   const Seconds stall_warning_;
 
   std::mutex progress_mutex_;
-  std::atomic<int> wanted_{0};  // threads that wait for it: a mutex is not fair, and a pass that moves is soon repeated
+  std::atomic<int> wanted_{0};  // threads that wait for the lock, which is not fair, while passes soon repeat
   std::vector<std::shared_ptr<Collective>> collectives_;  // in the order of creation
-  std::shared_ptr<Collective> unbegun_;                   // its beginning failed, and with it this engine
+  std::shared_ptr<Collective> unbegun_;                   // its start failed, and this engine with it
   std::unordered_map<std::uint32_t, Collective*> by_id_;
   std::uint32_t next_collective_ = 1;
   std::vector<Run*> runs_;                                      // by serial
-  std::vector<std::pair<Rank, std::vector<std::byte>>> early_;  // active messages for collectives not created here yet
+  std::vector<std::pair<Rank, std::vector<std::byte>>> early_;  // active messages of collectives not created here yet
   std::size_t open_transfers_ = 0;
-  std::uint64_t received_ = 0;  // active messages, those of the shutdown apart
+  std::uint64_t received_ = 0;  // active messages, without the shutdown's
   Bootstrap bootstrap_;
   RollCall roll_call_;
   Heartbeat heartbeat_;
   Shutdown shutdown_;
-  bool in_step_ = false;  // of the bootstrap, or one has failed: no other can begin
+  bool in_step_ = false;  // in a step of the bootstrap, or a step has failed; then no other can begin
   std::vector<Rank> gave_up_;
   RankSet left_;
-  std::vector<Departed> departed_;  // who left, and how far it came
-  RankSet explicit_partners_;       // that have sent a message of the uncreated collective
-  bool leaves_ = false;             // this rank, by close or abort
+  std::vector<Departed> departed_;  // the ranks that have left, with their steps
+  RankSet explicit_partners_;       // the ranks that have sent a message of the uncreated collective
+  bool leaves_ = false;             // this rank has left, by close or abort
   bool aborted_ = false;
-  bool announced_ = false;  // something went wrong here, and the others know
+  bool announced_ = false;  // an error of this rank was announced
   std::optional<Notice> notice_;
   std::atomic<bool> closed_{false};
-  std::atomic<std::thread::id> closer_;  // the thread that is in `close`
+  std::atomic<std::thread::id> closer_;  // the thread in `close`
 
   const unsigned forks_;      // of this process and its ancestors, when the engine was made
   std::exception_ptr error_;  // written once, before failed_
@@ -319,7 +310,7 @@ class Engine final : private Listener {
   std::atomic<int> waiters_{0};
 };
 
-/// An engine owns its collectives; who holds a collective holds its engine too.
+/// An engine owns its collectives. This pointer to a collective also keeps the engine alive.
 template <class Kind>
 std::shared_ptr<Kind> with_engine(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> collective) {
   using Both = std::pair<std::shared_ptr<Engine>, std::shared_ptr<Kind>>;
@@ -327,7 +318,7 @@ std::shared_ptr<Kind> with_engine(std::shared_ptr<Engine> engine, std::shared_pt
   return {std::make_shared<Both>(std::move(engine), std::move(collective)), of};
 }
 
-/// What is thrown when ranks have died: "WHAT: rank 3 died; THEN".
+/// The error for dead ranks: "WHAT: rank 3 died; THEN".
 RankFailedError died(const std::string& what, const std::vector<Rank>& ranks, const std::string& then);
 
 /// Text such as "0.5 s".

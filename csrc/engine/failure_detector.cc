@@ -9,7 +9,7 @@
 namespace pyc {
 namespace {
 
-constexpr int kLooks = 100;  // at what MPI knows, after a process has gone
+constexpr int kLooks = 100;  // queries to MPI, after a process has gone
 constexpr auto kPause = std::chrono::milliseconds(5);
 
 }  // namespace

@@ -1,9 +1,7 @@
-// Which ranks have died, as far as this one can see: by fault-tolerant MPI (ULFM), where the library and the launcher
-// have it, and by the processes of this machine.
+// Detects dead ranks by the processes of this machine, and by fault-tolerant MPI (ULFM) if it is supported.
 //
-// A rank that was told of a death may end its program before another is told: a process that is gone need not have
-// failed. Where MPI tells who has failed, that is what counts; otherwise the launcher ends the job anyway, or does not
-// look.
+// A process that is gone need not have failed: a rank that learns of a death may end its program before other ranks
+// learn of it. If MPI reports failures, it decides. Otherwise the launcher ends the job anyway, or does not check.
 #pragma once
 
 #include <utility>
@@ -22,18 +20,17 @@ class FailureDetector {
     ProcessId process;
   };
 
-  /// The transport outlives this. `neighbours`: the other ranks whose processes can be seen from here, those of this
-  /// machine.
+  /// `neighbours`: the other ranks of this machine, whose processes are visible. The transport outlives this object.
   FailureDetector(const Transport& transport, std::vector<Neighbour> neighbours)
       : transport_(transport), neighbours_(std::move(neighbours)) {}
 
-  /// The ranks that have died, ascending. Asks MPI, which may ask the launcher: for after an error.
+  /// The dead ranks, ascending. Asks MPI, which may ask the launcher, so use it only after an error.
   std::vector<Rank> dead() const;
-  /// ... if the process of a neighbour is gone: for now and then.
+  /// The same, if the process of a neighbor is gone. Cheap enough for periodic checks.
   std::vector<Rank> dead_neighbours() const;
-  /// ... if the processes of some ranks are gone. Waits a moment until MPI knows it too.
+  /// The same, if the processes of the given ranks are gone. Waits a moment until MPI knows it too.
   std::vector<Rank> dead_if_gone(std::vector<Rank> gone) const;
-  /// Whether this rank is the lowest of its machine whose process runs.
+  /// Whether this rank is the lowest rank of its machine with a running process.
   bool is_lowest_here() const;
 
  private:

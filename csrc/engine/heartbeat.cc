@@ -34,7 +34,7 @@ void Heartbeat::speak(const std::vector<Rank>& dead) {
 
 void Heartbeat::on_message(Rank from, ConstBytes message, Seconds now) {
   const auto heard = read<Message>(message);
-  if (!on()) return;  // this rank has not begun to listen
+  if (!on()) return;  // not started here yet
   heard_[machine_of(from)] = now;
   const std::span named(heard.dead, std::min(heard.count, kMostNamed));
   dead_.insert(named.begin(), named.end());

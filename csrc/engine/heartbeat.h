@@ -1,12 +1,9 @@
-// Whether the machines of the other ranks are still there. A machine that loses its power or its network says nothing,
-// and an MPI may wait for it for ever, be it fault tolerant or not.
+// Detects lost machines, because an MPI may wait indefinitely for a machine without power or network.
 //
-// Of each machine one rank, the lowest that runs, says every quarter of the time limit to the ranks of all other
-// machines that it is there, and which ranks of its machine have died: it sees their processes. A machine of which
-// nothing is heard within the limit is lost. A rank that computes is not: the progress thread speaks for it. Nor is
-// one that is stopped, as long as another rank of its machine runs.
-//
-// A single-threaded state machine without a clock; off until it is started.
+// Every quarter of the time limit, the lowest running rank of a machine notifies the ranks of all other machines. It
+// also names the dead ranks of its machine, whose processes it sees. A machine that is silent for the limit is lost. A
+// rank that computes is not lost, because its progress thread sends. A stopped rank is not lost if another rank of its
+// machine runs. A single-threaded state machine without a clock; off until it is started.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +20,21 @@ class Heartbeat {
  public:
   Heartbeat(Rank rank, SendControl send) : rank_(rank), send_(std::move(send)) {}
 
-  /// `machines`: the number of each rank's.
+  /// `machines`: the machine number of each rank.
   void start(std::vector<int> machines, Seconds limit, Seconds now);
   bool on() const { return limit_ > 0; }
   Seconds limit() const { return limit_; }
 
-  /// Whether it is time to speak; then not for a while.
+  /// Whether a message is due. If so, the next one is due after a period.
   bool is_due(Seconds now);
-  /// Says that this rank is there, and who is not.
+  /// Sends that this rank is alive and which ranks of its machine are dead.
   void speak(const std::vector<Rank>& dead);
   void on_message(Rank from, ConstBytes message, Seconds now);
 
-  /// The ranks that have died, as other machines have said: a machine reports a death once, and may then fall silent.
+  /// The dead ranks that other machines reported. A machine reports a death once, and may then be silent.
   std::vector<Rank> dead() const { return {dead_.begin(), dead_.end()}; }
-  /// The ranks of machines of which nothing has been heard within the limit. To be asked often: after a pause, in which
-  /// this process may have been stopped, the limit begins anew.
+  /// The ranks of machines that were silent for the limit. Call it often: after a pause, in which this process may have
+  /// been stopped, the limit starts again.
   std::vector<Rank> lost(Seconds now);
 
  private:
@@ -60,8 +57,8 @@ class Heartbeat {
   std::vector<int> machines_;
   Seconds limit_ = 0;
   Seconds next_ = 0;
-  Seconds asked_ = 0;           // when `lost` was called last
-  std::vector<Seconds> heard_;  // of each machine
+  Seconds asked_ = 0;           // when `lost` was last called
+  std::vector<Seconds> heard_;  // when each machine was last heard
   std::set<Rank> dead_;
 };
 

@@ -16,21 +16,21 @@
 namespace pyc {
 namespace {
 
-constexpr int kWarmup = 2;  // connections are made by the first messages
+constexpr int kWarmup = 2;  // the first messages open connections
 constexpr int kExchanges = 7;
-constexpr int kRepeats = 3;  // of the burst, and of the long exchange after the one that maps the memory
+constexpr int kRepeats = 3;  // of the burst, and of the long exchange after the first one, which maps the memory
 constexpr std::size_t kBurst = 16;
 constexpr std::size_t kLong = 16384;  // elements
 constexpr std::size_t kElement = sizeof(std::int64_t);
 constexpr Rank kAsks = 0;
 constexpr Rank kAnswers = 1;
 
-/// The plan of one of both ranks.
+/// The plan of one of the two ranks.
 struct Measurement {
   Schedule schedule;
   std::vector<Slice> data;
   OpId start;
-  std::vector<OpId> done;  ///< signals: an exchange is over, the burst is, or both long messages are
+  std::vector<OpId> done;  ///< signals: the end of each exchange, of each burst and of each long exchange
 };
 
 Measurement plan_of(Rank rank) {
@@ -82,7 +82,7 @@ MessageCosts costs_from(const std::vector<Seconds>& at) {
   std::nth_element(exchanges.begin(), exchanges.begin() + kExchanges / 2, exchanges.end());
   const Seconds round_trip = exchanges[kExchanges / 2];
   const Seconds one_way = round_trip / 2;
-  /// The shortest: what lasts longer was disturbed.
+  /// The minimum, because longer times were disturbed.
   const auto shortest = [&](std::size_t before) {
     Seconds least = at[before + 1] - at[before];
     for (std::size_t i = before + 1; i < before + kRepeats; ++i) least = std::min(least, at[i + 1] - at[i]);
@@ -91,7 +91,7 @@ MessageCosts costs_from(const std::vector<Seconds>& at) {
   constexpr std::size_t kLastExchange = kWarmup + kExchanges - 1;
   const Seconds burst = shortest(kLastExchange);
   const Seconds long_one_way = shortest(kLastExchange + kRepeats + 1) / 2;
-  // One way is o + L + o. In a burst a message follows another by o. A clock that shows less is no clock for it.
+  // One way takes o + L + o. In a burst, messages follow each other after o. kLeast covers coarse clocks.
   constexpr Seconds kLeast = 1e-9;
   const Seconds overhead = std::clamp((burst - round_trip) / (kBurst - 1), kLeast, std::max(kLeast, 0.45 * one_way));
   return {.latency = std::max(one_way - 2 * overhead, kLeast),
@@ -101,7 +101,7 @@ MessageCosts costs_from(const std::vector<Seconds>& at) {
           .header_bytes = 0};
 }
 
-/// On one of both ranks. What is in flight when this throws keeps its memory.
+/// Called on both ranks. If it throws, messages in flight keep their memory.
 std::vector<Seconds> measure(Engine& engine, std::uint32_t id, Rank other, Seconds timeout,
                              const Engine::Interrupt& interrupt) {
   struct Both {
@@ -156,7 +156,7 @@ MessageCosts measure_messages(Engine& engine, Rank other, Seconds timeout, const
     try {
       const std::vector<Seconds> at = measure(engine, id, other, timeout, interrupt);
       if (engine.rank() == 0) costs = costs_from(at);
-    } catch (...) {  // Ctrl-C, too long, or the engine failed: the others wait for the costs
+    } catch (...) {  // Ctrl-C, too long, or a failed engine: the others wait for the costs
       engine.give_up();
       throw;
     }

@@ -1,6 +1,5 @@
-// What messages cost between two ranks, in LogGP's L, o and G, measured with a plan of their own over the engine's
-// transport: exchanges of short messages, bursts of short ones, and long messages each way. About 80 messages, and 1
-// MiB.
+// Measures the cost of messages between two ranks as LogGP's L, o and G. A plan of its own exchanges about 80 messages
+// and 1 MiB: short messages, bursts of short messages, and long messages each way.
 #pragma once
 
 #include "algorithms/cost.h"
@@ -8,8 +7,8 @@
 
 namespace pyc {
 
-/// Between rank 0 and another one. On all ranks, collective: the same on all of them. StallError names ranks that do
-/// not call it within `timeout`.
+/// Between rank 0 and `other`. Collective over all ranks, which all get the same result. StallError names the ranks
+/// that do not call it within `timeout`.
 MessageCosts measure_messages(Engine& engine, Rank other, Seconds timeout, const Engine::Interrupt& interrupt);
 
 }  // namespace pyc

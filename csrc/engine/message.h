@@ -1,5 +1,5 @@
-// Active messages as bytes: what all of them begin with, and how a struct is put into one and read from it. A message
-// that has not the length of its struct is an InternalError, whoever reads it.
+// Active messages as bytes: their common header, and the conversion from and to structs. A message whose length is not
+// the length of its struct throws InternalError.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ inline InternalError wrong_length(ConstBytes bytes) {
   return InternalError("a message has the wrong length: " + std::to_string(bytes.size()) + " bytes");
 }
 
-/// The message at the front of `bytes`; something may follow it.
+/// Reads the message at the front of `bytes`, which may have more bytes behind it.
 template <class Message>
 Message read_front(ConstBytes bytes) {
   static_assert(std::is_trivially_copyable_v<Message>);
@@ -39,7 +39,7 @@ Message read_front(ConstBytes bytes) {
   return message;
 }
 
-/// The message that `bytes` are.
+/// Reads the message that fills `bytes`.
 template <class Message>
 Message read(ConstBytes bytes) {
   if (bytes.size() > sizeof(Message)) throw wrong_length(bytes);

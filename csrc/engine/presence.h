@@ -1,7 +1,6 @@
-// What is known about a block of data besides its values: who contributed to it, and what the contributing ranks' parts
-// of the round were like. It travels as the header of every message, is merged where data is reduced and replaced
-// where data is replaced; so at the end it is the same on every rank. A block without contributors is *absent*: it
-// has no values, is sent as a header alone and reduces as nothing at all.
+// Metadata of a block of data: its contributors, and the state of their parts of the round. It travels as the header of
+// every message, and is merged by a reduction and replaced by a copy, so at the end it is the same on every rank. A
+// block without contributors is *absent*. It has no values, is sent as a header only, and adds nothing to a reduction.
 #pragma once
 
 #include <algorithm>
@@ -18,26 +17,25 @@
 
 namespace pyc {
 
-/// The fixed part. On the wire `members` words of the contributors' bitmap follow.
+/// The fixed part. On the wire, `members` words of the contributors' bitmap follow.
 struct Presence {
-  RoundNumber round = 0;         ///< wire only: of the run that sent it
+  RoundNumber round = 0;         ///< wire only: the round of the sender's run
   std::uint32_t collective = 0;  ///< wire only
   std::uint32_t contributors = 0;
-  std::uint32_t active = 0;   ///< contributors whose data was handed over for this very round
-  std::uint32_t left = 0;     ///< ranks that had left (flush or close) when they took part
-  std::uint32_t closed = 0;   ///< ... of these, by close
+  std::uint32_t active = 0;   ///< contributors that passed data for this very round
+  std::uint32_t left = 0;     ///< ranks that took part after they had left (flush or close)
+  std::uint32_t closed = 0;   ///< ranks among `left` that had closed
   Rank initiator = kNoRank;   ///< lowest rank that started the round
   std::uint32_t members = 0;  ///< wire only: words of bitmap that follow
-  std::uint32_t failed = 0;   ///< wire only: 1 if the sender's data is lost, so that nobody may use the round
+  std::uint32_t failed = 0;   ///< wire only: 1 if the sender's data is lost, so that no rank may use the round
 
   bool present() const { return contributors > 0; }
 };
 static_assert(sizeof(Presence) == 40 && std::is_trivially_copyable_v<Presence>);
 
-/// The presence of every block of a run.
 class PresenceTable {
  public:
-  /// Without `track_members` only the number of contributors is kept, not who they are (very large simulations).
+  /// Without `track_members`, only the number of contributors is kept, not their ranks (very large simulations).
   PresenceTable(std::uint32_t blocks, Rank size, bool track_members)
       : words_(track_members ? (static_cast<std::size_t>(size) + 63) / 64 : 0),
         presence_(blocks),
@@ -54,7 +52,7 @@ class PresenceTable {
     return {members_.data() + block * words_, words_};
   }
 
-  /// This node's own part, of the contributors in the bitmap `members`.
+  /// Sets this node's own part, whose contributors are in the bitmap `members`.
   void assign(BlockRange range, const Presence& presence, std::span<const std::uint64_t> members) {
     for (std::uint32_t b = range.first; b < range.first + range.count; ++b) {
       presence_[b] = presence;
@@ -62,7 +60,7 @@ class PresenceTable {
     }
   }
 
-  /// into = from. All blocks of `from` are alike (the checker sees to it): its first stands for them.
+  /// into = from. All blocks of `from` are the same (the checker ensures this), so only the first is read.
   void copy(BlockRange into, BlockRange from) {
     for (std::uint32_t b = into.first; b < into.first + into.count; ++b) {
       presence_[b] = presence_[from.first];
@@ -70,7 +68,7 @@ class PresenceTable {
     }
   }
 
-  /// into = into and from together: no rank may be in both.
+  /// into = into and from together. No rank may be in both.
   void merge(BlockRange into, BlockRange from) {
     for (std::uint32_t b = into.first; b < into.first + into.count; ++b) {
       Presence& to = presence_[b];
@@ -84,7 +82,7 @@ class PresenceTable {
     }
   }
 
-  /// The header under which a block travels; valid until the next call.
+  /// The header of a block for the wire; valid until the next call.
   ConstBytes header(std::uint32_t block, RoundNumber round, std::uint32_t collective, bool failed) {
     Presence wire = presence_[block];
     wire.round = round;

@@ -12,16 +12,16 @@
 namespace pyc {
 namespace {
 
-constexpr int kBeforeRest = 32;  // passes, about 1 ms: a wait that is short wakes nobody
+constexpr int kBeforeRest = 32;  // passes, about 1 ms: a short wait wakes no thread
 
-/// An engine with nothing to do in the background still hears other ranks: their questions may wait so long (see
-/// kAnswerTime), and 20 looks per second cost nothing.
+/// An engine without background work still listens for other ranks' inquiries, which may wait this long (see
+/// kAnswerTime). 20 looks per second cost almost nothing.
 constexpr auto kListening = std::chrono::milliseconds(50);
 
 }  // namespace
 
 ProgressThread& ProgressThread::instance() {
-  // Never destroyed: engines may outlive static objects. A fork has none of its parent's threads, and begins anew.
+  // Never destroyed: engines may outlive static objects. A forked child has no threads, so it gets a new object.
   static std::atomic<ProgressThread*> thread{new ProgressThread};
   static const int registered = pthread_atfork(nullptr, nullptr, [] { thread = new ProgressThread; });
   static_cast<void>(registered);
@@ -31,7 +31,7 @@ ProgressThread& ProgressThread::instance() {
 void ProgressThread::wake() {
   {
     const std::lock_guard lock(mutex_);
-  }  // it has looked before this and sleeps, or looks after this
+  }  // the thread has looked before this and sleeps, or looks after this
   woken_.notify_all();
 }
 
@@ -40,12 +40,12 @@ void ProgressThread::add(Engine* engine) {
   const std::lock_guard lock(mutex_);
   --pending_changes_;
   engines_.reserve(engines_.size() + 1);
-  if (engines_.empty()) thread_ = start(generation_);  // may throw: then nothing has changed
+  if (engines_.empty()) thread_ = start(generation_);  // may throw, before anything has changed
   engines_.push_back(engine);
   ranks_ = std::max(ranks_, engine->transport().local_ranks());
 }
 
-/// It blocks on mutex_ until the engine is there.
+/// The thread blocks on mutex_ until the engine is added.
 std::thread ProgressThread::start(unsigned generation) {
   return background_thread("pyc-progress", [this, generation] { loop(generation); });
 }
@@ -58,17 +58,17 @@ void ProgressThread::remove(Engine* engine) {
     --pending_changes_;
     std::erase(engines_, engine);
     if (engines_.empty()) {
-      ++generation_;  // even if another engine comes before the thread looks: that one gets a thread of its own
+      ++generation_;  // ends the thread even if an engine is added before it looks: that engine gets a new thread
       ended = std::move(thread_);
     }
   }
-  woken_.notify_all();  // the next thread may sleep there too
+  woken_.notify_all();  // a newer thread may sleep there too
   if (ended.joinable()) ended.join();
 }
 
-/// Sleeps while waiting threads drive every engine that has something to do. Whoever stops driving looks at `rests_`
-/// after taking itself out of the count, and this thread at the counts after setting it: one of them sees the other.
-/// False if nobody woke it until `listens`.
+/// Sleeps while waiting threads drive every engine that has work. A thread that stops driving leaves the count before
+/// it reads `rests_`; this thread sets `rests_` before it reads the counts, so one of them sees the other. Returns
+/// false if no thread woke it until `listens`.
 bool ProgressThread::rest(std::unique_lock<std::mutex>& lock, unsigned generation, Clock::time_point listens) {
   rests_ = true;
   const bool woken = woken_.wait_until(lock, listens, [&] {
@@ -76,12 +76,12 @@ bool ProgressThread::rest(std::unique_lock<std::mutex>& lock, unsigned generatio
            std::any_of(engines_.begin(), engines_.end(),
                        [](const Engine* engine) { return engine->in_background() && !engine->has_waiter(); });
   });
-  if (generation_ == generation) rests_ = false;  // else it is the next thread's
+  if (generation_ == generation) rests_ = false;  // otherwise it belongs to a newer thread
   return woken;
 }
 
 void ProgressThread::loop(unsigned generation) {
-  prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: naps as short as asked for
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds, for short naps
   Rank ranks = 1;                    // that share this machine
   Backoff backoff(ranks);
   int idle_passes = 0;
@@ -101,7 +101,7 @@ void ProgressThread::loop(unsigned generation) {
       if (listens) next_listening = Clock::now() + kListening;
       if (ranks_ != ranks) backoff = Backoff(ranks = ranks_);
       for (Engine* engine : engines_) {
-        if (engine->has_waiter() || (idle(engine) && !listens)) continue;  // a waiter drives, or naps, for itself
+        if (engine->has_waiter() || (idle(engine) && !listens)) continue;  // a waiting thread drives it
         moved = engine->advance() || moved;
         busy = busy || engine->busy();
         drives = drives || !idle(engine);
@@ -113,7 +113,7 @@ void ProgressThread::loop(unsigned generation) {
         continue;
       }
     }
-    while (pending_changes_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();  // a mutex is not fair
+    while (pending_changes_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();  // the mutex is not fair
     if (moved) {
       backoff.reset();
     } else {

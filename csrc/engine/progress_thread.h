@@ -1,4 +1,4 @@
-// The one background thread of a process: it drives every engine that asks for it.
+// The progress thread of a process, which drives all engines that have work in the background.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,13 @@ class ProgressThread {
   static ProgressThread& instance();
 
   void add(Engine* engine);
-  /// Returns when the thread no longer touches the engine. The thread ends with its last engine.
+  /// Returns once the thread no longer touches the engine. The thread ends with its last engine.
   void remove(Engine* engine);
 
-  /// An engine has something to do in the background: the thread sleeps while none has.
+  /// Call it when an engine has work in the background: the thread sleeps while none has.
   void wake();
 
-  /// A thread that waited, and drove its engine meanwhile, does so no more.
+  /// A waiting thread that drove its engine has stopped.
   void take_over() {
     if (rests_.load()) wake();
   }
@@ -36,14 +36,14 @@ class ProgressThread {
   void loop(unsigned generation);
   bool rest(std::unique_lock<std::mutex>& lock, unsigned generation, Clock::time_point listens);
 
-  std::mutex mutex_;  // guards engines_; held during a pass over them, so taken before an engine's progress lock
+  std::mutex mutex_;  // guards engines_; held during a pass, so it is taken before an engine's progress lock
   std::condition_variable woken_;
   std::vector<Engine*> engines_;
   Rank ranks_ = 1;           // that share this machine
   unsigned generation_ = 0;  // of the thread
   std::atomic<int> pending_changes_{0};
   std::thread thread_;
-  std::atomic<bool> rests_{false};  // it sleeps while waiting threads drive every engine
+  std::atomic<bool> rests_{false};  // the thread sleeps while waiting threads drive every engine
 };
 
 }  // namespace pyc

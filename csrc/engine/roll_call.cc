@@ -25,7 +25,7 @@ void RollCall::on_inquiry(Rank from, ConstBytes message, const Progress& own) {
 
 void RollCall::on_answer(Rank from, ConstBytes message) {
   const auto answer = read<Message>(message);
-  if (answer.call != call_) return;  // of an earlier one
+  if (answer.call != call_) return;  // to an earlier call
   answered_.insert(from);
   if (step_ == 0 ? answer.closed != 0 : answer.steps >= step_) come_.insert(from);
 }

@@ -1,7 +1,7 @@
-// Asks every rank how far it has come: for the text of a StallError, hence only when something is wrong already.
+// Asks every rank for its progress. It is for the text of a StallError, so it runs only when something is wrong.
 //
-// Not along the tree: a rank that is stopped would hide all that are below it, and who is missing must be named
-// exactly. An engine answers by itself, so who does not answer soon is stopped or gone, or is not driven.
+// Ranks are asked directly: along a tree, a stopped rank would hide its subtree, and the text must name the missing
+// ranks exactly. Engines answer by themselves, so a rank that does not answer soon is stopped, gone or not driven.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,17 @@ namespace pyc {
 
 class RollCall {
  public:
-  /// How far a rank has come.
   struct Progress {
-    std::uint64_t steps = 0;  // of the bootstrap, begun
+    std::uint64_t steps = 0;  // begun steps of the bootstrap
     bool closed = false;      // by close()
   };
 
   RollCall(Rank rank, Rank size, SendControl send) : rank_(rank), size_(size), send_(std::move(send)) {}
 
-  /// Asks all other ranks which of them have begun a step of the bootstrap, or, with step 0, have closed.
+  /// Asks all other ranks whether they have begun a step of the bootstrap or, for step 0, have closed.
   void ask(std::uint64_t step);
   bool all_answered() const { return answered_.count() + 1 == size_; }
-  /// The other ranks that have not come that far, or do not answer; ascending.
+  /// The other ranks that have not, or that do not answer; ascending.
   std::vector<Rank> missing() const;
 
   void on_inquiry(Rank from, ConstBytes message, const Progress& own);
@@ -35,7 +34,7 @@ class RollCall {
  private:
   struct Message {
     MessageHeader header;
-    std::uint64_t call;  // of the asking rank
+    std::uint64_t call;  // counted by the asking rank
     std::uint64_t steps;
     std::uint64_t closed;
   };

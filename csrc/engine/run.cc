@@ -47,7 +47,7 @@ void Run::arm(RoundNumber round) {
 }
 
 void Run::fire(OpId trigger) {
-  if (seen_[index(trigger)]++ == 0) ready_.push_back(trigger);  // consumable: a second firing is nothing
+  if (seen_[index(trigger)]++ == 0) ready_.push_back(trigger);  // consumable: a second firing has no effect
 }
 
 void Run::pump() {
@@ -92,7 +92,7 @@ void Run::execute(OpId id) {
   complete(id);
 }
 
-/// Whether it is done later.
+/// Returns whether the copy completes later.
 bool Run::begin_copy(OpId id) {
   const Copy& copy = std::get<Copy>(context_.schedule.op(id).action);
   const BlockRange from = blocks_[2 * index(id)];
@@ -129,7 +129,7 @@ void Run::complete(OpId id) {
   }
   --remaining_;
   for (const OpId next : op.next) {
-    // `==`, not `>=`: exactly once, even where more predecessors complete than are needed.
+    // `==` instead of `>=`: fires exactly once, even if more predecessors complete than are needed.
     if (++seen_[index(next)] == context_.schedule.op(next).need) ready_.push_back(next);
   }
 }

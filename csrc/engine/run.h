@@ -1,7 +1,5 @@
-// One execution of a plan: all that changes while it runs. Runs are pooled; arming one again allocates nothing.
-//
-// A run is driven by one thread at a time, the holder of the engine's progress lock. It hands sends and receives to the
-// transport and computes on memory; the transport's completions come back through `on_sent` and `on_received`.
+// One execution of a plan, with all state that changes while it runs. Runs are pooled; arming one again allocates
+// nothing. The holder of the engine's progress lock drives a run, and reports completions to it.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +16,38 @@
 
 namespace pyc {
 
-/// Copies between a buffer that is in a memory of its own, such as a device's, and the other buffers of a plan.
+/// Copies between a buffer in separate memory, such as a device's, and the other buffers of a plan.
 class Copier {
  public:
   virtual ~Copier() = default;
-  /// Begins the copy of `op`. Whoever sees that it is done tells the run, by `on_copied`; not within this call.
+  /// Begins the copy of `op`. On its completion, the owner calls `Run::on_copied`, but not within this call.
   virtual void copy(OpId op, std::byte* to, const std::byte* from, std::size_t bytes) = 0;
 };
 
-/// What all runs of a collective share.
 struct RunContext {
   const Schedule& schedule;
-  std::span<const Rank> peers;  ///< transport's rank of each rank of the schedule
+  std::span<const Rank> peers;  ///< transport rank of each rank of the schedule
   Rank members;                 ///< ranks that can contribute
   ReductionMemory& memory;
   Transport& transport;
-  std::size_t& open_transfers;  ///< the engine's count of sends and receives that have not completed
+  std::size_t& open_transfers;  ///< the engine's count of pending sends and receives
   Elements elements;
   ReduceOp op;
-  std::size_t element_bytes;  ///< of the accumulator; 0 for a collective of no elements
+  std::size_t element_bytes;  ///< of the accumulator; 0 if there are no elements
   std::uint32_t collective;   ///< id, the same on all ranks
   bool track_members;
   Trace* trace;                                      ///< null if off
-  std::optional<BufferId> elsewhere = std::nullopt;  ///< in a memory of its own: only copied, by `copier`
+  std::optional<BufferId> elsewhere = std::nullopt;  ///< in separate memory: only `copier` accesses it
   Copier* copier = nullptr;
 };
 
 class Run {
  public:
-  /// Called for each `Signal` op as it fires; may fire triggers of the run.
+  /// Called when a `Signal` op fires. May fire triggers of the run.
   using OnSignal = std::function<void(Run&, OpId)>;
 
-  /// `serial` names the run among all runs of the engine; it is the upper half of its cookies.
-  /// `external` buffers are bound by the owner in each round (`bind`); the others belong to the run.
+  /// `serial` identifies the run within the engine; it is the upper half of its cookies. The owner binds `external`
+  /// buffers in each round (`bind`); the run owns the others.
   Run(const RunContext& context, std::uint32_t serial, std::vector<BufferId> external, OnSignal on_signal);
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -58,9 +55,9 @@ class Run {
   /// Starts round `round`: ops without predecessors fire, so receives that wait for nothing are posted.
   void arm(RoundNumber round);
 
-  /// Null, of a buffer elsewhere: nothing is copied from there or to it.
+  /// `data` may be null for the buffer elsewhere, which is then not copied.
   void bind(BufferId buffer, std::byte* data) { buffers_[index(buffer)] = data; }
-  /// Of the buffers that are its own.
+  /// Of the buffers that the run owns.
   std::size_t memory_bytes() const { return memory_bytes_; }
   PresenceTable& presence() { return presence_; }
   const Schedule& schedule() const { return context_.schedule; }
@@ -69,13 +66,12 @@ class Run {
 
   void fire(OpId trigger);
 
-  /// What this run has is not to be used: it goes on, so that every message finds its receive, without further copies
-  /// from and to elsewhere, and tells all who depend on it.
+  /// Marks the data of this run as lost. The run continues, so that every message finds its receive. It copies nothing
+  /// more from or to elsewhere, and notifies all dependent ranks.
   void fail() { failed_ = true; }
-  /// Here, or where something in it comes from.
+  /// Whether data is lost here or on a rank that this run depends on.
   bool failed() const { return failed_; }
 
-  /// Executes whatever is ready.
   void pump();
 
   void on_sent(OpId op) {
@@ -85,7 +81,7 @@ class Run {
   void on_received(OpId op, ConstBytes header, bool has_payload);
   void on_copied(OpId op) { complete(op); }
 
-  /// Every op has completed: nothing of this run is in flight any more.
+  /// Every op has completed, so nothing of this run is in flight.
   bool retired() const { return remaining_ == 0; }
 
   static Cookie cookie(std::uint32_t serial, OpId op) {
@@ -119,8 +115,8 @@ class Run {
   std::vector<BufferPtr> owned_;
   std::size_t memory_bytes_ = 0;
   PresenceTable presence_;
-  std::vector<BlockRange> blocks_;   // two per op: of the slices that it touches
-  std::vector<std::uint32_t> seen_;  // per op: predecessors completed
+  std::vector<BlockRange> blocks_;   // two per op: the blocks of the slices that it accesses
+  std::vector<std::uint32_t> seen_;  // per op: completed predecessors
   std::vector<OpId> ready_;          // a queue from next_ready_ on; an op enters once, so it never grows
   std::size_t next_ready_ = 0;
   std::size_t remaining_ = 0;

@@ -19,7 +19,7 @@ void Shutdown::close() {
   report_closed();
 }
 
-/// Once this rank and all below it have closed.
+/// Reports once this rank and its subtree have closed.
 void Shutdown::report_closed() {
   if (!closed_ || reports_ < children_.size()) return;
   if (parent_ == kNoRank) {
@@ -41,7 +41,7 @@ void Shutdown::count() {
   report_count();
 }
 
-/// Once all below this rank have counted.
+/// Reports once the subtree has counted.
 void Shutdown::report_count() {
   if (reports_ < children_.size()) return;
   Traffic all = traffic_();
@@ -52,7 +52,7 @@ void Shutdown::report_count() {
   if (!must_count_) end();
 }
 
-/// Not at once: a root without children would find the same.
+/// Not within `report_count`: a root without children would find the same numbers at once.
 bool Shutdown::advance() {
   if (!must_count_) return false;
   must_count_ = false;

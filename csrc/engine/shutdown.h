@@ -1,23 +1,20 @@
-// How engines end: nobody frees a communicator to which a message is still on its way.
+// How engines end, such that no rank frees a communicator while a message to it is on its way.
 //
-// Along a binomial tree rooted at rank 0, in two waves up and down, each one message per edge and direction:
+// Two waves run up and down a binomial tree rooted at rank 0, with one message per edge and direction:
 //
-//   closed   A rank that has closed, and whose children have reported it of their subtrees, reports it to its parent.
-//            When all have reported, the root announces it to all. From then on an engine is *silent*: it sends nothing
-//            but the messages of this wave.
+//   closed   A rank that has closed, and whose children have reported that their subtrees have, reports to its parent.
+//            The root announces that all have closed, and each engine becomes *silent*: only this class sends.
 //   count    Each rank adds up how many active messages the engines of its subtree have sent and received, without
-//            those of this class, and reports them to its parent. If the two numbers of all ranks are equal, the root
-//            announces that this is the end; else something is still on its way, and it lets them count again.
+//            messages of this class, and reports both sums to its parent. If the totals are equal, the root announces
+//            the end. Otherwise a message is still on its way, and the root starts another count.
 //
-// Why it is right. A rank counts after it has become silent, so what it has sent does not change any more; what all
-// have received can only have grown since it was counted, and cannot exceed what was sent. So if both are equal nothing
-// is on its way, and nothing will be sent. Of the messages of this class itself, one goes up and one comes down each
-// edge in turns, and "the end" is the last: who has it, and has passed it on, is sent nothing more. Counting again
-// needs no clock: each wave takes as long as a message to every rank and back, and what is on its way arrives
-// meanwhile. Messages that match a posted receive are not counted: a collective ends only when its receives have
-// completed.
+// Why it is correct. A rank counts after it has become silent, so its number of sent messages is final. The total
+// received can only have grown since it was counted, and cannot exceed the total sent. If both are equal, no message is
+// on its way and none will be sent. Messages of this class go up and down each edge in turn, and the end is the last: a
+// rank that has passed it on receives nothing more. Counting again needs no clock, because each wave takes as long as a
+// message to every rank and back. Messages with a posted receive are not counted, because a collective ends after them.
 //
-// A rank that has closed must be driven until it has the end; then it needs nobody.
+// A rank that has closed must be driven until it has the end; afterwards it needs no other rank.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +28,7 @@ namespace pyc {
 
 class Shutdown {
  public:
-  /// Active messages that this rank's engine has sent and received, those of this class apart.
+  /// Active messages that this rank's engine has sent and received, without messages of this class.
   struct Traffic {
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
@@ -39,18 +36,18 @@ class Shutdown {
 
   Shutdown(Rank rank, Rank size, SendControl send, std::function<Traffic()> traffic);
 
-  /// This rank has closed: it starts nothing more.
+  /// This rank has closed and starts nothing more.
   void close();
   bool closed() const { return closed_; }
   /// Every rank has closed.
   bool is_silent() const { return silent_; }
-  /// Nothing is on its way to this rank.
+  /// No message is on its way to this rank.
   bool ended() const { return ended_; }
 
-  /// The root counts again, if it must. Whether it did.
+  /// At the root: counts again if needed. Returns whether it did.
   bool advance();
   void on_message(Control kind, ConstBytes message);
-  /// Messages of this class, sent from here.
+  /// Messages of this class that this rank has sent.
   std::uint64_t sent() const { return sent_; }
 
  private:
@@ -70,14 +67,14 @@ class Shutdown {
 
   SendControl send_;
   std::function<Traffic()> traffic_;
-  Rank parent_;  // kNoRank: this is the root
+  Rank parent_;  // kNoRank at the root
   std::vector<Rank> children_;
   bool closed_ = false;
   bool silent_ = false;
   bool ended_ = false;
-  bool must_count_ = false;  // the root: the last count found something on its way
-  std::size_t reports_ = 0;  // by children, in the present wave
-  Traffic below_;            // that they have counted
+  bool must_count_ = false;  // at the root: the last count found a message on its way
+  std::size_t reports_ = 0;  // by children, in the current wave
+  Traffic below_;            // counts of the children
   std::uint64_t sent_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// A call that waits for other ranks says so on stderr after a while, whatever its time limit: of a hang in silence
-// nothing tells where it is. It says so again whenever the wait has become twice as long.
+// Lets a call that waits for other ranks warn on stderr after a while, whatever its time limit, because a silent hang
+// does not show where it is. It warns again each time the wait has doubled.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace pyc {
 
-/// `wait(limit)`: waits for at most `limit` seconds (negative: for ever), and returns whether what it waits for is
-/// there. `explain()`: a text for the warning; empty if that is left to another rank.
+/// `wait(limit)` waits for at most `limit` seconds (negative: indefinitely) and returns whether it succeeded.
+/// `explain()` returns the text of the warning; empty if another rank warns.
 template <class Wait, class Explain>
 bool wait_and_warn(Engine& engine, Seconds timeout, const Wait& wait, const Explain& explain) {
   Seconds warn_at = engine.stall_warning();

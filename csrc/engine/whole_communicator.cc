@@ -1,4 +1,4 @@
-// What an engine does together with those of all other ranks: comparing, handing down, closing.
+// Operations of an engine with the engines of all other ranks: comparing, handing down, closing.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -17,11 +17,11 @@ namespace pyc {
 namespace {
 
 constexpr Seconds kArrivalTime = 0.1;
-constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself
+constexpr Seconds kAnswerTime = 0.5;  // an engine answers without its application
 constexpr Seconds kClosingNap = 1e-3;
-constexpr Seconds kMoment = 1e-3;  // the time limit was over before this step
+constexpr Seconds kMoment = 1e-3;  // a shorter wait: the time limit was over before this step
 
-/// Lets another thread close, when this one is done or has failed.
+/// Lets another thread close after this one has finished or failed.
 class EndOfClosing {
  public:
   explicit EndOfClosing(std::atomic<std::thread::id>& closer) : closer_(closer) {}
@@ -33,8 +33,7 @@ class EndOfClosing {
   std::atomic<std::thread::id>& closer_;
 };
 
-/// Where more ranks than cores wait for each other: naps from the start leave the cores to ranks that are still to
-/// come.
+/// For more ranks than cores: naps from the start leave the cores to ranks that have not arrived yet.
 Backoff::Sleep longer_naps() {
   return [nap = 50e-6](Seconds longest) mutable {
     Backoff::nap(nap);
@@ -66,7 +65,7 @@ void Engine::start_comparison(std::string text) {
     throw std::invalid_argument("compare: at most 4096 bytes, got " + std::to_string(text.size()));
   }
   begin_step();
-  // With the id of the collective that this rank would make next: it must be the same on all.
+  // The id of the next collective, which must be the same on all ranks, comes first.
   text.insert(0, reinterpret_cast<const char*>(&next_collective_), sizeof next_collective_);
   bootstrap_.compare(std::move(text));
 }
@@ -77,7 +76,6 @@ std::optional<Engine::Texts> Engine::finished_comparison() {
   return compared("a comparison");
 }
 
-/// What a comparison that is done has found.
 Engine::Texts Engine::compared(const std::string& what) {
   Texts texts = bootstrap_.texts();
   if (!texts) return texts;
@@ -113,7 +111,7 @@ void Engine::begin_step() {
   in_step_ = true;
 }
 
-/// `members`: whom the step needs; empty: all ranks.
+/// `members`: the ranks that the step needs; all ranks if empty.
 void Engine::finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
                          const Interrupt& interrupt) {
   const FlightRecorder::Waiting waiting(recorder_, 0, what);
@@ -127,7 +125,7 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
         *this, timeout, [&](Seconds limit) { return wait_for_step(step, limit, interrupt); },
         [&] {
           const std::vector<Rank> missing = call_roll(step, interrupt);
-          if (!is_first_not_in(missing)) return std::string();  // what all wait for is said once
+          if (!is_first_not_in(missing)) return std::string();  // another rank gives the common reason
           return exclusively(
               [&] { return what + ":" + why_incomplete(step, missing, members, transport_->now() - start) + "."; });
         });
@@ -150,9 +148,9 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   });
 }
 
-/// Whether the step was over within the time limit: complete, or hopeless.
+/// Whether the step ended within the time limit, completed or hopeless.
 bool Engine::wait_for_step(std::uint64_t step, Seconds timeout, const Interrupt& interrupt) {
-  // Once somebody has given up nothing can come of it: others who do so too are to be named as well.
+  // Once a rank has given up, the step cannot complete. Wait a moment to name others that give up too.
   Seconds hopeless_since = Collective::kNever;
   Seconds done_since = Collective::kNever;
   const auto is_over = [&] {
@@ -160,7 +158,7 @@ bool Engine::wait_for_step(std::uint64_t step, Seconds timeout, const Interrupt&
       const Seconds now = transport_->now();
       if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, now);
       if (bootstrap_.done()) done_since = std::min(done_since, now);
-      // Others need this rank's messages, and it may drive nothing after; a collective's may take longer to leave.
+      // Others need this rank's messages, and it may not be driven afterwards. A collective's messages may take longer.
       const bool is_done = bootstrap_.done() && (!is_sending() || now - done_since > kArrivalTime);
       return is_done || aborted_ || !left_before(step).empty() || now - hopeless_since > kArrivalTime;
     });
@@ -168,7 +166,7 @@ bool Engine::wait_for_step(std::uint64_t step, Seconds timeout, const Interrupt&
   return wait(is_over, timeout, interrupt, longer_naps());
 }
 
-/// What is to be made exists on every rank or on none: the root is asked before this rank gives up.
+/// All ranks or none make the object, so this rank asks the root before it gives up.
 bool Engine::is_decided_after_all(const Interrupt& interrupt) {
   exclusively([this] { bootstrap_.withdraw(); });
   const auto is_settled = [this] {
@@ -178,7 +176,7 @@ bool Engine::is_decided_after_all(const Interrupt& interrupt) {
   return exclusively([this] { return bootstrap_.done(); });
 }
 
-/// Under the progress lock. Giving up is announced to all ranks, leaving is not.
+/// Under the progress lock. A rank announces to all ranks that it gives up, but not that it leaves.
 std::string Engine::why_incomplete(std::uint64_t step, std::vector<Rank> missing, const std::vector<Rank>& members,
                                    Seconds waited) const {
   const std::vector<Rank> left = left_before(step);
@@ -199,12 +197,12 @@ std::string Engine::why_incomplete(std::uint64_t step, std::vector<Rank> missing
   return text;
 }
 
-/// Whether all ranks below this one are among some, which are in ascending order.
+/// Whether all ranks below this one are in `ranks`, which is ascending.
 bool Engine::is_first_not_in(const std::vector<Rank>& ranks) const {
   return static_cast<Rank>(std::lower_bound(ranks.begin(), ranks.end(), rank()) - ranks.begin()) == rank();
 }
 
-/// Ranks that come to no such step any more, ascending.
+/// The ranks that take no such step anymore, ascending.
 std::vector<Rank> Engine::left_before(std::uint64_t step) const {
   std::vector<Rank> ranks;
   for (const Departed& each : departed_) {
@@ -214,7 +212,7 @@ std::vector<Rank> Engine::left_before(std::uint64_t step) const {
   return ranks;
 }
 
-/// Who has not begun a step of the bootstrap, or, with step 0, has not closed.
+/// The ranks that have not begun a step of the bootstrap or, for step 0, have not closed.
 std::vector<Rank> Engine::call_roll(std::uint64_t step, const Interrupt& interrupt) {
   exclusively([&] { roll_call_.ask(step); });
   const auto answered = [this] {
@@ -222,12 +220,11 @@ std::vector<Rank> Engine::call_roll(std::uint64_t step, const Interrupt& interru
   };
   wait(answered, kAnswerTime, interrupt);
   return exclusively([&] {
-    const bool all_closed = step == 0 && shutdown_.is_silent();  // then nobody answers any more
+    const bool all_closed = step == 0 && shutdown_.is_silent();  // then no rank answers
     return all_closed ? std::vector<Rank>() : roll_call_.missing();
   });
 }
 
-/// Announces to the others that what they make together will not be complete.
 void Engine::give_up() {
   if (!is_in_own_process() || failed_ || closed_) return;
   exclusively([this] {
@@ -249,7 +246,7 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   if (closed_) return;
   const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
-  // Others close through this engine: if the application stops waiting, the progress thread goes on driving it.
+  // Others close through this engine, so the progress thread drives it if the application stops waiting.
   const auto wait_until = [&](const std::function<bool()>& done, const std::function<std::string()>& why_not) {
     try {
       return wait_and_warn(
@@ -281,7 +278,7 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   }
   exclusively([this] {
     print_notice();
-    closed_ = true;  // no pass is under way, and none starts any more
+    closed_ = true;  // no pass is under way, and none starts later
   });
   if (progress_ == Progress::kThread) ProgressThread::instance().remove(this);
   FlightDump::instance().remove(&recorder_);
@@ -289,7 +286,7 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   if (trace_) trace_->write();
 }
 
-/// A run that ends by an error is the one whose trace is wanted. That error is the one that counts.
+/// A trace is most useful for a run that fails. The run's error is raised, not the trace's.
 void Engine::write_trace_of_failure() const {
   if (!trace_) return;
   try {
@@ -316,7 +313,7 @@ std::string Engine::what_is_open() {
   });
 }
 
-/// Waits until no other thread closes: what it does last, to free what MPI has given, can be done once only.
+/// Waits until no other thread closes, because the last step, which frees MPI's resources, must run only once.
 void Engine::begin_closing(Seconds timeout, const Interrupt& interrupt) {
   const std::thread::id own = std::this_thread::get_id();
   if (closer_ == own) throw ClosedError("the communicator is being closed: this thread is in its close() already");
@@ -338,8 +335,8 @@ void Engine::start_close() {
 
 bool Engine::may_close() { return shutdown_.ended() && transport_->in_flight() == 0; }
 
-/// Who may wait for this rank is told, now or when it comes: its neighbours in the tree of the bootstrap, who tell all
-/// others, and whoever has come to the uncreated collective.
+/// Notifies the ranks that may wait for this one, now or later: its neighbors in the bootstrap tree, which notify the
+/// others, and all ranks that use the uncreated collective.
 void Engine::leave() {
   if (leaves_ || failed_) return;
   leaves_ = true;
@@ -351,14 +348,14 @@ void Engine::leave() {
 
 void Engine::send_departure(Control kind, Rank to) { send(to, bytes_of(Departure{control(kind), bootstrap_.steps()})); }
 
-/// What goes wrong is sent without a detour: in as many messages as there are ranks.
+/// Bad news takes no detour along the tree: as many messages as there are ranks.
 void Engine::send_departures(Control kind) {
   for (Rank r = 0; r < size(); ++r) {
     if (r != rank()) send_departure(kind, r);
   }
 }
 
-/// Once every rank has closed nobody needs to know anything more, and nothing may be on its way at the end.
+/// After every rank has closed, no rank needs messages, and none may be on its way at the end.
 void Engine::send(Rank to, ConstBytes message) {
   if (!shutdown_.is_silent()) transport_->send_active(to, message);
 }
@@ -384,7 +381,7 @@ void Engine::announce(const std::string& whole) {
 void Engine::abort() {
   exclusively([this] {
     in_background_ = true;
-    if (!aborted_ && !failed_) send_departures(Control::kLeft);  // nobody may drive this engine to answer
+    if (!aborted_ && !failed_) send_departures(Control::kLeft);  // this engine may not be driven to answer
     aborted_ = leaves_ = true;
     for (const auto& collective : collectives_) collective->abort();
   });
