@@ -1,4 +1,4 @@
-// Python's names for the engine's options, and the other way round.
+// Translates Python's names to the engine's options.
 #include <cmath>
 #include <map>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// What the files of the bindings share. No logic here: each file binds one layer.
+// Declarations that the bindings share. They have no logic, and each file binds one layer.
 #pragma once
 
 #include <pybind11/functional.h>
@@ -18,7 +18,7 @@ namespace pyc {
 
 namespace py = pybind11;
 
-/// SHA-256 of the stub that this was built for.
+/// SHA-256 of the stub that this module was built for.
 extern const char* const kInterface;
 
 void bind_groups(py::module_& m);
@@ -39,17 +39,16 @@ void bind_parameter_server(py::module_& m);
 void bind_parameter_server_simulation(py::module_& m);
 void bind_cuda(py::module_& m);
 
-/// The options that the collective and its simulation have in common, by their Python names. TypeError if there are
-/// others.
+/// The options that the collective and its simulation share, by their Python names. Throws TypeError for other names.
 PartialAllreduceOptions options_from(const py::dict& arguments);
 
 DataType data_type(const std::string& name);
 ReduceOp reduce_op(const std::string& name);
 
-/// -1 for None; TypeError unless a number, ValueError unless >= 0. Needs the GIL.
+/// Returns -1 for None. TypeError unless it is a number, ValueError unless it is >= 0. Needs the GIL.
 Seconds timeout_from(py::handle timeout);
 
-/// Lets Ctrl-C end a wait: takes the GIL, runs signal handlers, throws what they raise.
+/// Lets Ctrl-C end a wait: takes the GIL, runs signal handlers, and throws their exception.
 void run_signal_handlers();
 
 }  // namespace pyc

@@ -13,12 +13,11 @@ namespace {
 
 using Numpy = py::detail::npy_api;
 
-constexpr std::size_t kSmallBytes = 64 << 10;  // of all ranks; some microseconds' copying
+constexpr std::size_t kSmallBytes = 64 << 10;  // of all ranks: takes a few microseconds to copy
 
-/// What keeps a result's memory: the base of the arrays over it.
+/// Owns the memory of a result. The base of the arrays over it.
 using ResultMemory = std::shared_ptr<const std::byte>;
 
-/// A C-contiguous view of a Python object's memory.
 class ContiguousView {
  public:
   explicit ContiguousView(const py::object& object) {
@@ -36,7 +35,7 @@ class ContiguousView {
 
 }  // namespace
 
-/// One thread at a time: a second one in a call of the same collective is refused, not let in to corrupt it.
+/// Refuses a second thread in a call of the same collective, which would corrupt it.
 class BoundPartialAllreduce::ExclusiveUse {
  public:
   explicit ExclusiveUse(BoundPartialAllreduce& bound) : in_use_(bound.in_use_) {
@@ -77,15 +76,15 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine, con
       dtype_(std::move(dtype)),
       shape_(std::move(shape)),
       bytes_(options.count * size_of(options.type)),
-      // A total may be in the making by another rank, which is waited for.
+      // With another `missed`, a total may be pending on another rank, and a call waits for it.
       small_(bytes_ <= kSmallBytes / static_cast<std::size_t>(engine->size()) &&
              options.missed == PartialAllreduceOptions::Missed::kLatest),
-      // Among several nodes a call may do whatever the engine has to do, for other collectives too.
+      // With several nodes, a call may do pending work of the engine, for other collectives too.
       brief_(small_ && nodes.count() == 1),
       convert_(std::move(convert)),
       writable_(std::move(writable)),
       engine_(engine) {
-  const GilReleased released;  // an algorithm written in Python takes it again
+  const GilReleased released;  // an algorithm written in Python takes the GIL again
   collective_ = PartialAllreduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
                                          run_signal_handlers);
 }
@@ -102,7 +101,7 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
 void BoundPartialAllreduce::set_default_timeout(py::handle timeout) {
   default_limit_ = timeout_from(timeout);
   collective_->while_stopped(run_signal_handlers, [] {
-    const GilReleased released(PyGILState_Check() != 0);  // for a moment: short calls hold it
+    const GilReleased released(PyGILState_Check() != 0);  // briefly: short calls hold the GIL
     std::this_thread::yield();
   });
 }
@@ -146,7 +145,7 @@ PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data, 
   return hand_over(view.data(), limit);
 }
 
-/// The common case, told without calling into Python or NumPy.
+/// The common case, checked without a call into Python or NumPy.
 PYC_HOT bool BoundPartialAllreduce::is_plain(PyObject* data) const {
   if (Py_TYPE(data) != array_type_) return false;
   const auto* const array = py::detail::array_proxy(data);
@@ -219,12 +218,12 @@ std::size_t BoundPartialAllreduce::abort() {
     try {
       discarded = collective_->discard();
     } catch (const RankFailedError&) {
-      discarded = 0;  // the board is lost to everybody
+      discarded = 0;  // the board is lost for all ranks
     }
     collective_->abort();
   };
   if (engine_->is_in_own_process()) {
-    engine_->exclusively(discard);  // the engine's progress may be handing something over
+    engine_->exclusively(discard);  // the engine's progress may be handing data over
   } else {
     discard();
   }
@@ -237,7 +236,7 @@ PYC_HOT PyObject* BoundPartialAllreduce::result() {
   ResultMemory memory = collective_->result();
   if (!memory) throw std::runtime_error(collective_->options().name + ": no result yet: contribute and wait first");
   void* const data = const_cast<std::byte*>(memory.get());  // the array is not writable
-  // It keeps the memory from being used again.
+  // Keeps the memory from being used again.
   py::object keeper = py::reinterpret_steal<py::object>(Objects<ResultMemory>::make(std::move(memory)));
   const Numpy& numpy = Numpy::get();
   auto array = py::reinterpret_steal<py::object>(numpy.PyArray_NewFromDescr_(

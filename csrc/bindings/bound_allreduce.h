@@ -1,5 +1,4 @@
-// A partial allreduce as Python holds it: what is contributed is checked, one thread is let in at a time, and others
-// run Python while it waits.
+// A partial allreduce for Python: checks contributed data, admits one thread at a time, releases the GIL during waits.
 #pragma once
 
 #include <atomic>
@@ -17,47 +16,46 @@ namespace pyc {
 
 py::dict statistics_of(const PartialAllreduce& collective);
 
-/// Once per module, before the first result.
+/// Call it once per module, before the first result.
 void define_result_memory();
 
 class BoundPartialAllreduce {
  public:
-  /// Making a board is collective and takes at most `timeout` seconds.
+  /// Creating a board is collective and takes at most `timeout` seconds.
   BoundPartialAllreduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
                         PartialAllreduceOptions options, py::dtype dtype, std::vector<py::ssize_t> shape,
                         py::object convert, py::object writable);
 
-  /// Of one that was made on devices: `contribute_when_made` and `with_result` instead of `contribute` and `result`.
+  /// For a collective on devices. Use `contribute_when_made` and `with_result`, not `contribute` and `result`.
   BoundPartialAllreduce(std::shared_ptr<Engine> engine, std::shared_ptr<PartialAllreduce> collective);
 
-  /// `data`: an array of exactly the collective's shape and type, or what `convert` makes bytes of.
+  /// `data`: an array of exactly the collective's shape and type, or an object that `convert` turns into bytes.
   std::shared_ptr<Call> contribute(PyObject* data, Seconds limit);
-  /// Of one on devices: contributes what is there when `producers` have made it.
+  /// For a collective on devices. Contributes the data after `producers` have made it.
   std::shared_ptr<Call> contribute_when_made(const std::byte* data, DeviceHandover::Producers producers);
-  /// Whether the call is late. Of one on devices that is known when it is handed over, which is waited for.
+  /// Whether the call is late. On devices this is known only after the handover, so the function waits for it.
   bool is_late(const Call& call);
   bool test(Call& call);
-  /// The limit of a call that was given `timeout`; None: the communicator's default.
+  /// The time limit of a call with this `timeout`; None: the communicator's default.
   Seconds limit_from(PyObject* timeout) const { return timeout == Py_None ? default_limit_ : timeout_from(timeout); }
-  /// As `timeout` of a call; None: no limit.
   void set_default_timeout(py::handle timeout);
   Seconds default_limit() const { return default_limit_; }
-  /// Afterwards `call.info` is what the application is told.
+  /// Afterwards `call.info` describes the round.
   void wait(Call& call, Seconds limit);
   void start_flush();
   void close();
   RoundInfo flush(Seconds limit);
   /// Whether this thread has contributed since the last flush.
   bool has_contributed() const { return contributor_ == std::this_thread::get_id(); }
-  /// Discards what waits and leaves for good, also where the engine has failed: nobody could be given anything then.
-  /// The number of contributions discarded.
+  /// Discards pending data and leaves, even after the engine has failed, when no data can be delivered. Returns the
+  /// number of discarded contributions.
   std::size_t abort();
-  /// Calls use(result), without the GIL.
+  /// Calls use(result) without the GIL.
   void with_result(const std::function<void(std::shared_ptr<const std::byte>)>& use);
-  /// New reference to a read-only array over the result's memory.
+  /// Returns a new reference to a read-only array over the result's memory.
   PyObject* result();
-  /// Array that the result is written to. `out`: a writable array of the collective's shape and type, or what
-  /// `writable` makes one of; to be called before anything is handed over.
+  /// Returns the array to write the result to. `out`: a writable array of the collective's shape and type, or an object
+  /// that `writable` turns into one. Call it before the handover.
   py::object receiver(PyObject* out) const;
   void write_result(const py::object& receiver);
 
@@ -77,8 +75,8 @@ class BoundPartialAllreduce {
   py::dtype dtype_;
   std::vector<py::ssize_t> shape_;
   std::size_t bytes_;
-  bool small_;  // looking at a round that has completed takes no longer than letting others run Python
-  bool brief_;  // nor does handing data over
+  bool small_;  // looking at a completed round is faster than releasing the GIL
+  bool brief_;  // so is handing data over
   Seconds default_limit_ = -1;
   std::atomic_flag in_use_;
   std::atomic<std::thread::id> contributor_;  // since the last flush

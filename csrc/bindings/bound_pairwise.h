@@ -1,4 +1,4 @@
-// What the bindings of pairwise averaging have in common, wherever the application's arrays are.
+// Bindings of pairwise averaging that do not depend on the device of the arrays.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace pyc {
 
-/// From keyword arguments: there are too many to tell them apart by position.
+/// From keyword arguments, which are too many to pass by position.
 PairwiseOptions pairwise_options(const py::dict& arguments);
 
 class BoundPairwise {
@@ -27,7 +27,7 @@ class BoundPairwise {
   PairwiseAveraging& operator*() { return *collective_; }
 
  protected:
-  /// Memory of the host for a model's elements, of that type.
+  /// The host memory of a model's elements of that type.
   py::buffer_info checked(const py::buffer& buffer, bool writable, DataType type) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the bindings of P-Reduce share, of arrays on the host and on devices.
+// Bindings of P-Reduce that arrays on the host and on devices share.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 
 namespace pyc {
 
-/// Calls `action` without the GIL. If that fails while the engine still uses `values`, at `data`, they are never freed.
+/// Calls `action` without the GIL. If it fails while the engine still uses `values`, at `data`, they are never freed.
 template <class Collective, class Action>
 void run_on(const py::object& values, const std::byte* data, Collective& collective, Action action) {
   bool in_use = false;

@@ -1,7 +1,7 @@
-// For what is called so often that it is written against Python's C API instead of pybind11.
+// Helpers for frequent calls, which use Python's C API instead of pybind11.
 //
-// A rank that comes out of a sleep finds nothing in its caches, and then what a call costs is the number of cache lines
-// that it touches: pybind11's dispatcher, its table of instances and the allocators touch hundreds.
+// After a sleep, a rank's caches are cold, and the cost of a call is the number of cache lines that it touches.
+// pybind11's dispatcher, its table of instances and the allocators touch hundreds.
 #pragma once
 
 #include <array>
@@ -17,15 +17,15 @@
 
 namespace pyc {
 
-// The hand-written calls use what pybind11 does not document: where an object keeps its C++ value
-// (`detail::instance::simple_value_holder`), and NumPy's function table (`detail::npy_api`, `detail::array_proxy`).
+// These calls use undocumented parts of pybind11: the place of an object's C++ value
+// (`detail::instance::simple_value_holder`) and NumPy's function table (`detail::npy_api`, `detail::array_proxy`).
 static_assert(PYBIND11_VERSION_HEX >= 0x020D0000 && PYBIND11_VERSION_MAJOR < 4,
               "check these parts of pybind11 before another version is allowed; pyproject.toml names the same bounds");
 
-/// Sets Python's error to what is being handled. pybind11 translates, so that all of the module raises the same.
+/// Sets Python's error from the current exception. pybind11 translates it, so the whole module raises the same errors.
 PyObject* raise_caught() noexcept;
 
-/// The new reference that `action` returns, or nullptr and Python's error set to what it threw.
+/// Returns the new reference from `action`, or sets Python's error from its exception and returns nullptr.
 template <class Action>
 PyObject* guarded(Action action) noexcept {
   try {
@@ -35,7 +35,6 @@ PyObject* guarded(Action action) noexcept {
   }
 }
 
-/// The arguments of a METH_FASTCALL | METH_KEYWORDS function.
 struct GivenArguments {
   PyObject* const* values;  // by position, then by name
   Py_ssize_t positional;
@@ -45,11 +44,11 @@ struct GivenArguments {
 struct Parameter {
   const char* name;
   PyObject** value;           // borrowed
-  bool by_name_only = false;  // these come last
+  bool by_name_only = false;  // such parameters come last
 };
 
-/// Puts them, by position or by name, where `expected` says; what is not given stays as it is. TypeError unless the
-/// first `required` are given and nothing else is.
+/// Stores the arguments, given by position or by name, at the places in `expected`. Omitted ones keep their values.
+/// TypeError unless the first `required` arguments are given and no unexpected ones.
 void take_arguments(const char* function, const GivenArguments& given, const Parameter* expected, std::size_t count,
                     std::size_t required);
 
@@ -66,17 +65,17 @@ void take_arguments(const char* function, const GivenArguments& given, const std
 
 using FastMethod = PyObject* (*)(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names);
 
-/// As PyMethodDef stores it, for METH_FASTCALL | METH_KEYWORDS.
+/// In the form of PyMethodDef for METH_FASTCALL | METH_KEYWORDS.
 inline PyCFunction as_method(FastMethod method) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(method));
 }
 
-/// Python objects that are one `Content` each. A few that were let go are kept for the next: what is made and let go in
-/// every call then allocates nothing. Guarded by the GIL.
+/// Python objects that hold one `Content` each. A few freed objects are kept for reuse, so that making and freeing one
+/// in every call allocates nothing. Guarded by the GIL.
 template <class Content>
 class Objects {
  public:
-  /// Makes the type; `members` ends with slot 0. Only C++ makes objects, and nothing derives from it.
+  /// Defines the type; `members` ends with slot 0. Only C++ creates objects, and the type cannot be derived from.
   static py::handle define(const char* name, std::vector<PyType_Slot> members) {
     members.insert(members.begin(), {Py_tp_dealloc, reinterpret_cast<void*>(&let_go)});
     PyType_Spec spec{.name = name,
@@ -110,7 +109,7 @@ class Objects {
   PYC_HOT static void let_go(PyObject* object) {
     content(object).~Content();
     if (kKeeps && pool.kept < pool.objects.size()) {
-      Py_SET_REFCNT(object, 1);  // of whoever it is made for next; it keeps its reference to the type
+      Py_SET_REFCNT(object, 1);  // of the next owner; the object keeps its reference to the type
       pool.objects[pool.kept++] = object;
       return;
     }
@@ -120,7 +119,7 @@ class Objects {
   }
 
 #if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS)
-  static constexpr bool kKeeps = false;  // the interpreter knows more of an object than its count
+  static constexpr bool kKeeps = false;  // the interpreter tracks more of an object than its count
 #else
   static constexpr bool kKeeps = true;
 #endif

@@ -75,7 +75,7 @@ void Values::refuse(std::size_t i) const {
 
 namespace {
 
-/// Lives as long as the function, which Python may free after it has ended.
+/// Lives as long as the function, which Python may free after it has been finalized.
 std::shared_ptr<const Signature> signature_of(std::string name, const std::string& parameters, std::size_t count) {
   return {new Signature(std::move(name), parameters, count), [](const Signature* signature) {
             if (Py_IsInitialized() != 0) delete signature;

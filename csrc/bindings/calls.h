@@ -1,6 +1,5 @@
-// Defines what Python calls, with a tenth of the code that pybind11's `def` makes of each function: all functions have
-// one dispatcher, and Python itself reads what parameters they have. For calls that
-// take microseconds; c_api.h is for faster ones.
+// Defines Python functions with a tenth of the code of pybind11's `def`. They share one dispatcher, and Python itself
+// parses the parameter lists. For calls that take microseconds; c_api.h is for faster ones.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -16,30 +15,27 @@ namespace pyc {
 
 namespace py = pybind11;
 
-/// The parameters of a function.
 struct Signature {
   static constexpr std::size_t kMost = 32;
 
-  /// `parameters`: as Python writes them, "x, *, timeout=None, **options".
-  /// InternalError unless there are so many.
+  /// `parameters`: in Python's syntax, "x, *, timeout=None, **options". InternalError unless there are `count`.
   Signature(std::string name, const std::string& parameters, std::size_t count);
 
   std::string name;
   std::vector<py::object> names;
-  std::vector<py::object> defaults;  // null: there is none
-  std::size_t by_position = 0;       // those after them are given by name
-  bool takes_rest = false;           // the last is a dict of all that has no parameter of its own
+  std::vector<py::object> defaults;  // null if there is no default
+  std::size_t by_position = 0;       // later parameters are keyword-only
+  bool takes_rest = false;           // the last one is a dict of the other keyword arguments
 };
 
-/// The values of a function's parameters in one call.
 class Values {
  public:
-  /// TypeError unless all parameters have a value and all arguments a parameter.
+  /// TypeError unless each parameter has a value and each argument a parameter.
   Values(const Signature& signature, py::handle positional, py::handle named);
 
   template <class Value>
   struct Converted {
-    /// TypeError if it cannot be converted.
+    /// TypeError if the value cannot be converted.
     Converted(const Values& values, std::size_t i) {
       if (!caster.load(values.values_[i], true)) values.refuse(i);
     }
@@ -76,7 +72,7 @@ struct CallBy<Return (Self::*)(Arguments...) const> {
 template <class Function>
 using Call = CallBy<decltype(&Function::operator())>;
 
-/// A pointer to a member or a function, as a type whose objects are called.
+/// Wraps a pointer to a member or a function in a callable type.
 template <auto Pointer>
 struct Pointed;
 template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...)>
@@ -98,12 +94,12 @@ struct Pointed<Pointer> {
 
 }  // namespace detail
 
-/// Defines the functions of a module, or those of a class. Each is a pointer, or a lambda without captures.
+/// Defines functions of a module or a class. Each is a pointer, or a lambda without captures.
 class Definitions {
  public:
   explicit Definitions(py::handle scope) : scope_(scope) {}
 
-  /// A function of a module, or a static one of a class.
+  /// A function of a module, or a static method of a class.
   template <class Function>
   Definitions& function(const char* name, const std::string& parameters, Function) {
     add_function(name, parameters, described<Function>());
@@ -113,7 +109,6 @@ class Definitions {
   Definitions& function(const char* name, const std::string& parameters) {
     return function(name, parameters, detail::Pointed<Pointer>());
   }
-  /// A method, whose first argument is the object.
   template <class Function>
   Definitions& method(const char* name, const std::string& parameters, Function) {
     add_method(name, parameters, described<Function>());
@@ -170,7 +165,7 @@ class Definitions {
   py::handle scope_;
 };
 
-/// The same for a class that can be constructed: by a function that returns an object, or what holds one.
+/// For a class that can be constructed, by a function that returns an object or its holder.
 template <class Class>
 class ClassDefinitions : public Definitions {
  public:

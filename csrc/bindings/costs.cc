@@ -1,4 +1,4 @@
-// What algorithms cost: by their own statement, and by their plans in virtual time.
+// The costs of algorithms: by their own formula, and by their plans in virtual time.
 #include "algorithms/activation.h"
 #include "algorithms/registry.h"
 #include "bindings/bindings.h"

@@ -1,4 +1,4 @@
-// Whether CUDA devices can be used, and which an array is on.
+// Whether CUDA devices are usable, and the device of an array.
 #include <cstdint>
 #include <stdexcept>
 

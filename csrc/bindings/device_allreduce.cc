@@ -1,5 +1,4 @@
-// The partial allreduce on CUDA devices. Addresses and streams are integers, as the CUDA array interface has them; what
-// they belong to, and that they fit, Python has checked.
+// The partial allreduce on CUDA devices. Addresses and streams are integers, which Python has checked.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,7 +19,6 @@ class BoundDeviceAllreduce {
  public:
   using Holder = std::unique_ptr<BoundDeviceAllreduce, DeletedWithoutGil<BoundDeviceAllreduce>>;
 
-  /// Collective: what a rank has no memory for fails on all.
   static Holder make(const std::shared_ptr<Engine>& engine, int ordinal, const Nodes& nodes, Seconds timeout,
                      const PartialAllreduceOptions& options) {
     const std::size_t bytes = options.count * size_of(options.type);
@@ -44,13 +42,13 @@ class BoundDeviceAllreduce {
   BoundDeviceAllreduce(const BoundDeviceAllreduce&) = delete;
   BoundDeviceAllreduce& operator=(const BoundDeviceAllreduce&) = delete;
 
-  /// As pyc::device_of; a device that fails fails the collective.
+  /// Like pyc::device_of. A failing device fails the collective.
   std::optional<int> device_of(std::uintptr_t data) {
     (*bound_).check_failure();
     return (*bound_).on_device([&] { return pyc::device_of(data); });
   }
 
-  /// What `streams` have been given before this makes the values.
+  /// Earlier work of `streams` makes the values.
   std::shared_ptr<Call> contribute(std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
     (*bound_).check_failure();
     std::vector<std::unique_ptr<Stream>> producers;
@@ -60,7 +58,7 @@ class BoundDeviceAllreduce {
     return bound_.contribute_when_made(memory_at(data), producers);
   }
 
-  /// Copies the result there, in order with that stream; without one, it is there on return.
+  /// Copies the result to `out`, in the order of `stream`. Without a stream, the copy is complete on return.
   void give(std::uintptr_t out, std::optional<std::uintptr_t> stream) {
     bound_.with_result([&](std::shared_ptr<const std::byte> result) {
       (*bound_).check_failure();
@@ -73,7 +71,7 @@ class BoundDeviceAllreduce {
     });
   }
 
-  /// Where the result that the application looks at lies.
+  /// The address of the result that the application reads.
   std::uintptr_t shown() const { return reinterpret_cast<std::uintptr_t>(shown_.get()); }
 
   void fetch(std::byte* to) { give(reinterpret_cast<std::uintptr_t>(to), std::nullopt); }
@@ -96,7 +94,7 @@ class BoundDeviceAllreduce {
   std::size_t bytes_;
   ExecutorMemory shown_;
   BoundPartialAllreduce bound_;
-  std::unique_ptr<DeviceCaller> caller_;  // ends first: it may hold a result
+  std::unique_ptr<DeviceCaller> caller_;  // destroyed first, because it may hold a result
 };
 
 }  // namespace

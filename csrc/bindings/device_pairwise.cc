@@ -1,5 +1,5 @@
-// Asynchronous averaging in pairs (AD-PSGD), of models on CUDA devices. Addresses and streams are integers, as the CUDA
-// array interface has them; what they belong to, and that they fit, Python has checked.
+// Asynchronous averaging in pairs (AD-PSGD) on CUDA devices. Addresses and streams are integers, which Python has
+// checked.
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -19,11 +19,11 @@ namespace {
 
 using CallersStreams = std::vector<std::uintptr_t>;
 
-/// What a rank has on its device for the calls of its application.
+/// A rank's objects on its device for calls of its application.
 struct PairwiseDevice {
   std::shared_ptr<Executor> executor;
   CallersEvents events;
-  ExecutorMemory shown;  // a model, for the application to look at
+  ExecutorMemory shown;  // a model that the application reads
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Event> done;
 
@@ -34,7 +34,7 @@ struct PairwiseDevice {
         stream(executor->new_stream()),
         done(executor->new_event()) {}
 
-  /// Whether the streams have done what they were given, within `timeout` seconds.
+  /// Returns whether the earlier work of the streams completes within `timeout` seconds.
   bool wait_for(Engine& engine, const CallersStreams& streams, Seconds timeout = -1) {
     return wait_for_streams(engine, *executor, events, streams, timeout);
   }
@@ -44,7 +44,6 @@ class BoundDevicePairwise final : public BoundPairwise {
  public:
   using Holder = std::unique_ptr<BoundDevicePairwise, DeletedWithoutGil<BoundDevicePairwise>>;
 
-  /// Collective: what a rank has no memory for fails on all.
   static Holder make(const std::shared_ptr<Engine>& engine, int ordinal, const Nodes& nodes, Seconds timeout,
                      const PairwiseOptions& options, std::uintptr_t initial, const CallersStreams& streams) {
     std::unique_ptr<PairwiseDevice> device;
@@ -53,7 +52,7 @@ class BoundDevicePairwise final : public BoundPairwise {
       device = std::make_unique<PairwiseDevice>(ordinal, options.count * size_of(options.type));
       try {
         if (device->wait_for(*engine, streams, timeout)) return device->executor;
-      } catch (const py::error_already_set&) {  // the others are told, and then it is raised here
+      } catch (const py::error_already_set&) {  // notify the other ranks before it is raised here
         interrupted = std::current_exception();
         throw std::runtime_error("interrupted");
       }
@@ -70,13 +69,13 @@ class BoundDevicePairwise final : public BoundPairwise {
     return Holder(new BoundDevicePairwise(engine, std::move(made), std::move(device)));
   }
 
-  /// As pyc::device_of; a device that fails ends this rank's part.
+  /// Like pyc::device_of. A failing device ends this rank's part.
   std::optional<int> device_of(std::uintptr_t data) {
     (**this).check_device();
     return (**this).on_device([&] { return pyc::device_of(data); });
   }
 
-  // What `streams` have been given before this is done when memory is read or written.
+  // Earlier work of `streams` completes before memory is read or written.
 
   void read(std::uintptr_t out, const CallersStreams& streams) {
     wait_for(streams);
@@ -88,7 +87,7 @@ class BoundDevicePairwise final : public BoundPairwise {
   }
 
   std::uintptr_t shown() const { return reinterpret_cast<std::uintptr_t>(device_->shown.get()); }
-  /// Copies a model of the host to what is shown.
+  /// Copies a model from the host to `shown`.
   void show(const py::buffer& values, const CallersStreams& streams) {
     const py::buffer_info memory = checked(values, false, (**this).options().type);
     const GilReleased released;
@@ -110,7 +109,6 @@ class BoundDevicePairwise final : public BoundPairwise {
                       std::unique_ptr<PairwiseDevice> device)
       : BoundPairwise(std::move(made)), engine_(std::move(engine)), device_(std::move(device)) {}
 
-  /// On this rank's device, unless it has failed.
   template <class Call>
   void on_device(Call call) {
     (**this).check_device();
@@ -122,7 +120,7 @@ class BoundDevicePairwise final : public BoundPairwise {
     on_device([&] { device_->wait_for(*engine_, streams); });
   }
 
-  /// One thread after another.
+  /// One thread at a time.
   void copy(const std::byte* from, std::byte* to) {
     poll_until(*engine_, [this] { return turn_.try_lock(); });
     const std::lock_guard lock(turn_, std::adopt_lock);
@@ -134,7 +132,7 @@ class BoundDevicePairwise final : public BoundPairwise {
 
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<PairwiseDevice> device_;
-  std::mutex turn_;  // to copy
+  std::mutex turn_;  // of a copy
 };
 
 }  // namespace

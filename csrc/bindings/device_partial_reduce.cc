@@ -1,5 +1,4 @@
-// The partial reduce on CUDA devices. Addresses and streams are integers, as the CUDA array interface has them; what
-// they belong to, and that they fit, Python has checked.
+// The partial reduce on CUDA devices. Addresses and streams are integers, which Python has checked.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -22,7 +21,6 @@ namespace {
 
 class BoundDevicePartialReduce {
  public:
-  /// Collective: what a rank has no memory for fails on all.
   BoundDevicePartialReduce(std::shared_ptr<Engine> engine, int ordinal, const Nodes& nodes, Seconds timeout,
                            PartialReduceOptions options)
       : engine_(std::move(engine)) {
@@ -36,13 +34,13 @@ class BoundDevicePartialReduce {
         PartialReduce::create_on_device(engine_, open, std::move(options), nodes, timeout, run_signal_handlers);
   }
 
-  /// As pyc::device_of; a device that fails fails the collective.
+  /// Like pyc::device_of. A failing device fails the collective.
   std::optional<int> device_of(std::uintptr_t data) {
     return collective_->on_device([&] { return pyc::device_of(data); });
   }
 
-  /// What `streams` have been given before this is done when a group is asked for, and the result is there on return.
-  /// `owner`: keeps the memory at `data`.
+  /// Requests a group after the earlier work of `streams` has completed. The result is complete on return. `owner`
+  /// keeps the memory at `data` alive.
   py::tuple average(std::uintptr_t data, const py::object& owner, const std::vector<std::uintptr_t>& streams,
                     std::int64_t step, const std::vector<Rank>& group, const py::object& timeout) {
     const OneThread one(in_use_, collective_->options().name);
@@ -61,7 +59,7 @@ class BoundDevicePartialReduce {
     const GilReleased released;
     try {
       if (data && !collective_->closed() && !collective_->has_failed()) follow(streams, -1);
-    } catch (...) {  // Ctrl-C, or the device: this rank leaves without values
+    } catch (...) {  // after Ctrl-C or a device error, this rank leaves without values
       collective_->close_with(nullptr);
       throw;
     }
@@ -71,7 +69,7 @@ class BoundDevicePartialReduce {
   PartialReduce& operator*() { return *collective_; }
 
  private:
-  /// Until the streams have done what they were given.
+  /// Waits until the earlier work of the streams has completed.
   void follow(const std::vector<std::uintptr_t>& streams, Seconds limit) {
     const auto wait = [&] { return wait_for_streams(*engine_, *executor_, *callers_events_, streams, limit); };
     if (collective_->on_device(wait)) return;

@@ -1,4 +1,4 @@
-// The CUDA devices that collectives are made on. Without CUDA in the build there are none.
+// The CUDA devices of collectives. A build without CUDA has none.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace pyc {
 
-/// std::runtime_error, with the reason, if the device cannot be used.
+/// Throws std::runtime_error with the reason if the device is unusable.
 std::shared_ptr<Executor> executor_in_use(int ordinal);
 
-/// The memory at an address, as Python has it.
+/// The memory at an address from Python.
 inline std::byte* memory_at(std::uintptr_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// The device that an address is of; nothing if it is of none.
+/// The device of an address; nullopt if it is not on a device.
 std::optional<int> device_of(std::uintptr_t data);
 
 }  // namespace pyc

@@ -1,4 +1,4 @@
-// Engines: on MPI communicators, and on loopback threads.
+// Engines on MPI communicators and on loopback threads.
 #include <mpi.h>
 
 #include <mpi4py/mpi4py.h>
@@ -37,7 +37,7 @@ Progress progress_from(const std::string& name) {
   throw std::invalid_argument("progress: expected 'thread' or 'caller', got '" + name + "'");
 }
 
-/// `communicator` counts those of this process.
+/// `communicator`: its number in this process.
 std::unique_ptr<Trace> trace_from_environment(const Transport& transport, int communicator, std::string group) {
   const char* path = std::getenv("PYC_TRACE");
   if (path == nullptr || *path == '\0') return nullptr;
@@ -64,7 +64,7 @@ int next_communicator() {
   return count++;
 }
 
-/// After a rank has died MPI_Finalize need not return: then this process ends without it.
+/// Ends this process after `limit` seconds, because MPI_Finalize need not return after a rank has died.
 void bound_finalize(Seconds limit) {
   if (limit < 0) return;
   background_thread("pyc-end", [=] {
@@ -77,7 +77,7 @@ void bound_finalize(Seconds limit) {
   }).detach();
 }
 
-/// Engines on MPI that are not closed: MPI_Finalize must find none that still uses MPI.
+/// Open engines on MPI. MPI_Finalize must find none that still uses MPI.
 class OpenEngines {
  public:
   static OpenEngines& instance() {
@@ -85,7 +85,7 @@ class OpenEngines {
     return *engines;
   }
 
-  /// `exit_timeout`: seconds that MPI_Finalize waits for the other ranks.
+  /// `exit_timeout`: how long MPI_Finalize waits for the other ranks, in seconds.
   void add(const std::shared_ptr<Engine>& engine, Seconds exit_timeout) {
     const std::lock_guard lock(mutex_);
     if (!hooked_) {
@@ -102,13 +102,13 @@ class OpenEngines {
     exit_timeout_ = exit_timeout;
   }
 
-  /// The survivors of a death in it have a communicator of their own: that it has failed is not said at the end.
+  /// The survivors of a death have another communicator, so the failure of this one is not reported at the end.
   void supersede(const std::shared_ptr<Engine>& engine) {
     const std::lock_guard lock(mutex_);
     superseded_.push_back(engine);
   }
 
-  /// Serves the other ranks until all have closed what is open here too.
+  /// Serves the other ranks until all have closed everything that is open here.
   void close_all() {
     std::vector<std::shared_ptr<Engine>> engines;
     {
@@ -120,7 +120,7 @@ class OpenEngines {
       try {
         if (!engine->closed()) engine->abort();
         engine->close(exit_timeout_, {});
-      } catch (const RankFailedError& error) {  // under a launcher that lets the others live: so do we
+      } catch (const RankFailedError& error) {  // the launcher lets the other ranks live, so this one continues
         failed_ = true;
         if (is_superseded(engine)) continue;
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());
@@ -142,11 +142,11 @@ class OpenEngines {
   bool hooked_ = false;
   std::atomic<bool> failed_{false};
   Seconds exit_timeout_ = 0;
-  std::vector<std::shared_ptr<Engine>> engines_;  // strong: others' rounds are served though Python has let go
+  std::vector<std::shared_ptr<Engine>> engines_;  // strong: other ranks need them after Python has dropped them
   std::vector<std::shared_ptr<Engine>> superseded_;
 };
 
-/// Until the process ends, though Python lets go of it.
+/// Keeps the engine until the process ends, even if Python drops it.
 void keep_serving(std::shared_ptr<Engine> engine) {
   static std::mutex mutex;
   static auto* const engines = new std::vector<std::shared_ptr<Engine>>;
@@ -154,7 +154,7 @@ void keep_serving(std::shared_ptr<Engine> engine) {
   engines->push_back(std::move(engine));
 }
 
-/// Its end waits for the progress thread, which may wait for the GIL.
+/// The destructor waits for the progress thread, which may wait for the GIL.
 std::shared_ptr<Engine> make_engine(std::unique_ptr<Transport> transport, Engine::Options options,
                                     std::unique_ptr<Trace> trace) {
   return {new Engine(std::move(transport), std::move(options), std::move(trace)), DeletedWithoutGil<Engine>()};

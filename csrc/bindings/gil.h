@@ -1,8 +1,8 @@
-// Giving Python's global lock away and taking it again, also while the interpreter ends.
+// Releasing and taking the GIL, also during the finalization of the interpreter.
 //
-// Before Python 3.14 a thread that takes the lock of an interpreter which is ending is unwound by pthread_exit, and no
-// C++ between it and Python's frames may stand in the way: a destructor would call std::terminate. Such a thread is a
-// daemon that nobody waits for, so it sleeps here until the process has ended, as since 3.14 in Python itself.
+// Before Python 3.14, a thread that takes the GIL of an interpreter that is being finalized is unwound by pthread_exit.
+// If a destructor of a C++ frame ran then, it would call std::terminate. No thread waits for such a daemon thread, so
+// it sleeps here until the process ends, as Python 3.14 does itself.
 #pragma once
 
 #include <Python.h>
@@ -11,7 +11,7 @@
 
 namespace pyc {
 
-/// What `action` returns, which calls Python, or takes the lock.
+/// Calls `action`, which calls Python or takes the GIL, and returns its result.
 template <class Action>
 auto never_unwound(Action action) {
   try {
@@ -21,7 +21,7 @@ auto never_unwound(Action action) {
   }
 }
 
-/// Others may run Python meanwhile, unless `wanted` is false: for what ends at once, letting them costs more.
+/// Lets other threads run Python. If `wanted` is false it does nothing, for short calls, where releasing costs more.
 class GilReleased {
  public:
   explicit GilReleased(bool wanted = true) : state_(wanted ? PyEval_SaveThread() : nullptr) {}
@@ -35,7 +35,7 @@ class GilReleased {
   PyThreadState* state_;
 };
 
-/// Deletes what an object of Python owns without the lock, on any thread: what its end waits for may need Python.
+/// A deleter without the GIL, for any thread: the destructor may wait for a thread that needs Python.
 template <class Owned>
 struct DeletedWithoutGil {
   void operator()(Owned* owned) const {
@@ -44,7 +44,7 @@ struct DeletedWithoutGil {
   }
 };
 
-/// This thread, which need not be Python's, runs Python.
+/// Lets this thread, which need not be Python's, run Python.
 class GilHeld {
  public:
   GilHeld() : state_(never_unwound([] { return PyGILState_Ensure(); })) {}

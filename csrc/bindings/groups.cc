@@ -1,4 +1,4 @@
-// The group generator, without the service around it: for tests, models and expected matrices.
+// The group generator without its service, for tests, models and expected matrices.
 #include "bindings/bindings.h"
 #include "bindings/calls.h"
 #include "groups/closed_loop.h"
@@ -9,7 +9,6 @@ namespace {
 
 using Now = std::optional<Seconds>;
 
-/// A grant that owns its members.
 struct BoundGrant {
   Grant grant;
   py::tuple members;

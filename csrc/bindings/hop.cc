@@ -1,4 +1,3 @@
-// Hop, and its simulation.
 #include "services/hop/hop.h"
 
 #include <atomic>
@@ -59,7 +58,6 @@ std::vector<std::pair<Rank, Iteration>> pairs_from(const std::vector<HopUpdate>&
 
 class BoundHop {
  public:
-  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
   BoundHop(std::shared_ptr<Engine> engine, const py::buffer& model, const Nodes& nodes, Seconds timeout,
            HopOptions options)
       : model_(requested(model, true, options.name, options.count)) {
@@ -100,7 +98,7 @@ class BoundHop {
   Hop& operator*() { return *hop_; }
 
  private:
-  py::buffer_info model_;  // held: the engine's side writes to it
+  py::buffer_info model_;  // held, because the engine writes to it
   std::shared_ptr<Hop> hop_;
   std::atomic_flag in_use_;
 };

@@ -1,4 +1,4 @@
-// The queues of Hop by themselves.
+// The queues of Hop on their own.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -17,7 +17,7 @@
 namespace pyc {
 namespace {
 
-/// A graph in which every edge leads from one of `senders` to `owner`.
+/// A graph with an edge from each of `senders` to `owner`.
 HopOptions options_of(std::string name, std::size_t count, DataType type, Iteration max_ig, Rank owner,
                       std::vector<Rank> senders, Rank size) {
   HopOptions options{.name = std::move(name),

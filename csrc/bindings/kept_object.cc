@@ -11,7 +11,7 @@ namespace {
 class Dropped {
  public:
   static Dropped& instance() {
-    static auto* const dropped = new Dropped;  // never destroyed: the engine's threads may outlive static objects
+    static auto* const dropped = new Dropped;  // never destroyed: threads of the engine may outlive static objects
     return *dropped;
   }
 

@@ -6,7 +6,7 @@
 namespace pyc {
 namespace {
 
-/// Python classes of the package's own errors, which need no extension to be imported and caught.
+/// Raises one of the package's own errors. Their Python classes can be imported without this extension.
 void raise(const char* name, const char* text) {
   GilHeld gil;
   const py::object type = py::module_::import("pycollectives.support.errors").attr(name);
@@ -19,7 +19,7 @@ void raise_rank_failed(const RankFailedError& error) {
   PyErr_SetObject(type.ptr(), type(error.what(), error.ranks()).ptr());
 }
 
-/// With the flight records of this process, which go to a file too if PYC_DUMP_DIR says where.
+/// Adds the flight records of this process, which are also written to a file if PYC_DUMP_DIR is set.
 void raise_stall(const char* what) {
   GilHeld gil;
   FlightDump& dump = FlightDump::instance();

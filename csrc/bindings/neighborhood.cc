@@ -1,4 +1,4 @@
-// Averages with neighbors, step by step: D-PSGD and SGP.
+// Averaging with neighbors in steps: D-PSGD and SGP.
 #include <atomic>
 #include <memory>
 #include <stdexcept>
@@ -27,7 +27,6 @@ std::vector<Neighbor> neighbors_from(const PythonNeighbors& pairs) {
 
 class BoundNeighborhood {
  public:
-  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
   BoundNeighborhood(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout, NeighborhoodOptions options) {
     const GilReleased released;
     neighborhood_ =

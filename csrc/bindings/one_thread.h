@@ -1,4 +1,4 @@
-// What objects that one thread at a time may use have in common.
+// For objects that one thread at a time may use.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace pyc {
 
-/// In a call of an object for as long as it lives; a second thread is refused.
+/// Marks a call of an object while it lives, and refuses a second thread.
 class OneThread {
  public:
   OneThread(std::atomic_flag& flag, const std::string& name) : flag_(flag) {
@@ -24,7 +24,6 @@ class OneThread {
   std::atomic_flag& flag_;
 };
 
-/// The memory of `count` elements.
 inline py::buffer_info requested(const py::buffer& values, bool writable, const std::string& name, std::size_t count) {
   py::buffer_info memory = values.request(writable);
   if (static_cast<std::size_t>(memory.size) == count) return memory;

@@ -1,4 +1,4 @@
-// Asynchronous averaging in pairs (AD-PSGD), of models in memory of the host.
+// Asynchronous averaging in pairs (AD-PSGD) of models in host memory.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,7 +10,6 @@ namespace {
 
 class BoundHostPairwise final : public BoundPairwise {
  public:
-  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
   BoundHostPairwise(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout, PairwiseOptions options,
                     const py::buffer& initial)
       : BoundPairwise(make(std::move(engine), nodes, timeout, std::move(options), initial)) {}

@@ -1,4 +1,3 @@
-// The parameter server.
 #include "services/parameter_server/parameter_server.h"
 
 #include <atomic>
@@ -51,7 +50,7 @@ server::UpdateOptions update_options_from(const py::dict& arguments) {
   return options;
 }
 
-/// Python's `update(weights, gradient)` on arrays of the accumulator type: all weights, or those that `rank` serves.
+/// Wraps Python's `update(weights, gradient)`. Its arrays have the accumulator type and the weights that `rank` serves.
 server::Update update_from(const py::object& update, const server::Options& options, Rank rank) {
   if (update.is_none()) return {};
   const server::Layout layout(options);
@@ -66,7 +65,6 @@ server::Update update_from(const py::object& update, const server::Options& opti
   };
 }
 
-/// What a call does with values that are not finite.
 enum class NotFinite { kReject, kSkip, kAccept };
 
 NotFinite not_finite(const std::string& name) {
@@ -105,7 +103,6 @@ py::dict statistics_from(const server::Options& options, std::vector<std::byte> 
 
 class BoundParameterServer {
  public:
-  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
   BoundParameterServer(std::shared_ptr<Engine> engine, const py::buffer& weights, const Nodes& nodes, Seconds timeout,
                        server::Options options, const py::object& update, const std::string& nan)
       : engine_(engine.get()), nan_(not_finite(nan)) {
@@ -204,7 +201,7 @@ class BoundParameterServer {
  private:
   using Kind = ParameterServer::Kind;
   static Kind kind_of(const std::byte* values) { return values == nullptr ? Kind::kSkipped : Kind::kGradient; }
-  /// Weights are written while the gradient is read, block by block.
+  /// Refuses a partial overlap: weights are written block by block while the gradient is read.
   void check_overlap(const py::buffer_info& gradient, const py::buffer_info& out) const {
     const auto* const from = static_cast<const std::byte*>(gradient.ptr);
     const auto* const into = static_cast<const std::byte*>(out.ptr);
@@ -213,7 +210,7 @@ class BoundParameterServer {
     throw std::invalid_argument("'" + server_->name() +
                                 "': the gradient and out overlap in part; expected the same memory or no common one");
   }
-  /// Null if it is to be left out.
+  /// Null if the gradient is to be skipped.
   const std::byte* checked(const void* memory) const {
     const auto* const gradient = static_cast<const std::byte*>(memory);
     const server::Options& options = server_->options();

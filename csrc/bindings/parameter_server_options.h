@@ -1,4 +1,3 @@
-// Options of a parameter server, from their Python names.
 #pragma once
 
 #include "bindings/bindings.h"
@@ -6,8 +5,8 @@
 
 namespace pyc {
 
-/// What `engine_arguments()` of a class of pycollectives.parameter_server.sync returns: `kind`, and the options of that
-/// kind by their names in SyncOptions.
+/// `arguments`: the result of `engine_arguments()` of a class of pycollectives.parameter_server.sync. It has `kind`,
+/// and the options of that kind by their names in SyncOptions.
 server::SyncOptions sync_options_from(const py::dict& arguments);
 
 }  // namespace pyc

@@ -1,4 +1,4 @@
-// A parameter server in virtual time, for Python: a history as lists of tuples.
+// A parameter server in virtual time. Its history becomes lists of tuples.
 #include "simulation/parameter_server_simulation.h"
 #include "bindings/bindings.h"
 #include "bindings/calls.h"

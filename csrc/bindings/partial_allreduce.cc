@@ -1,4 +1,4 @@
-// The partial allreduce: made, flushed and closed by calls.h; what every step of a training calls is written by hand.
+// The partial allreduce. Calls of every training step use Python's C API, all others use calls.h.
 #include <algorithm>
 #include <array>
 
@@ -12,7 +12,7 @@
 namespace pyc {
 namespace {
 
-/// What pybind11 keeps in an object whose type has one C++ base and no Python one.
+/// The C++ value, where pybind11 stores it for a type with one C++ base and no Python base.
 PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
   void* const bound = reinterpret_cast<py::detail::instance*>(self)->simple_value_holder[0];
   if (bound == nullptr) throw py::type_error("PartialAllreduce: __init__ was not called");
@@ -24,7 +24,7 @@ PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
                         py::repr(stream).cast<std::string>());
 }
 
-/// As `wait`, for a call that the application does not hold: it cannot wait again.
+/// Like `wait`, for a call that the application does not hold and so cannot wait for again.
 PYC_HOT void wait_once(BoundPartialAllreduce& bound, Call& call, Seconds limit) {
   try {
     bound.wait(call, limit);

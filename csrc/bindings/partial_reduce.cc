@@ -1,4 +1,4 @@
-// P-Reduce: in groups that the caller gives, and in groups of a generator.
+// P-Reduce, in groups from the caller and in groups from a generator.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -48,8 +48,8 @@ class BoundExplicitGroups {
     groups_->refuse_call(members, reason);
   }
 
-  /// What `streams` have been given before this is done when the members meet, and the result is there on return.
-  /// `owner`: keeps the memory at `data`.
+  /// Joins the members after the earlier work of `streams` has completed. The result is complete on return. `owner`
+  /// keeps the memory at `data` alive.
   void reduce_on_device(std::optional<int> device, std::uintptr_t data, std::size_t count, const py::object& owner,
                         const std::vector<std::uintptr_t>& streams, const std::string& dtype,
                         const std::vector<Rank>& members, const std::string& op, const std::string& algorithm,
@@ -74,7 +74,7 @@ class BoundExplicitGroups {
     });
   }
 
-  /// What a call that another thread is in needs ends with this.
+  /// If another thread is in a call, its objects live until this object ends.
   void close() {
     groups_->close();
     if (in_use_.test_and_set(std::memory_order_acquire)) return;
@@ -108,7 +108,7 @@ class BoundExplicitGroups {
   }
 
   std::shared_ptr<Engine> engine_;
-  int device_ = 0;  // that was used last
+  int device_ = 0;  // the last one used
   std::shared_ptr<Executor> executor_;
   std::unique_ptr<CallersEvents> callers_events_;
   std::shared_ptr<ExplicitGroups> groups_;
@@ -117,7 +117,6 @@ class BoundExplicitGroups {
 
 class BoundPartialReduce {
  public:
-  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
   BoundPartialReduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
                      PartialReduceOptions options) {
     const GilReleased released;

@@ -1,4 +1,4 @@
-// How a call waits for the streams of its application: on the host, where Ctrl-C ends it.
+// How a call waits for the application's streams: on the host, where Ctrl-C ends the wait.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace pyc {
 
-/// Polls until `done()` is true, without the GIL: a stream of the application may take any time. False after `timeout`
-/// seconds; negative: no limit. Throws what signal handlers raise.
+/// Polls until `done()`, without the GIL, because a stream may take any time. Returns false after `timeout` seconds (no
+/// limit if negative). Throws the exceptions of signal handlers.
 template <class Done>
 bool poll_until(Engine& engine, Done done, Seconds timeout = -1) {
   constexpr Seconds kInterruptPeriod = 0.05;
@@ -34,12 +34,12 @@ bool poll_until(Engine& engine, Done done, Seconds timeout = -1) {
   return true;
 }
 
-/// An event for each thread that waits for streams of its own. The first is made at creation.
+/// An event for each thread that waits for streams. Creation makes the first one.
 class CallersEvents {
  public:
   explicit CallersEvents(Executor& executor) : executor_(executor) { idle_.push_back(executor.new_event()); }
 
-  /// Calls `action` with one.
+  /// Calls `action` with one of the events.
   template <class Action>
   auto with(Action action) {
     std::unique_ptr<Event> event;
@@ -70,12 +70,12 @@ class CallersEvents {
   std::vector<std::unique_ptr<Event>> idle_;
 };
 
-/// What is left of `timeout` seconds, which began at `begin`; negative: no limit.
+/// The rest of `timeout` seconds since `begin`; no limit if negative.
 inline Seconds rest_of(Seconds timeout, Seconds begin, Engine& engine) {
   return timeout < 0 ? timeout : std::max(timeout - (engine.transport().now() - begin), 0.0);
 }
 
-/// Until streams of the application have done what they were given so far.
+/// Waits until the streams of the application have completed their work so far.
 inline bool wait_for_streams(Engine& engine, Executor& executor, CallersEvents& events,
                              const std::vector<std::uintptr_t>& streams, Seconds timeout = -1) {
   std::vector<std::unique_ptr<Stream>> callers;

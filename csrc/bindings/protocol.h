@@ -1,4 +1,4 @@
-// What the bindings of all collectives have in common: the end, and what is known of one.
+// Bindings that all collectives share.
 #pragma once
 
 #include "bindings/bindings.h"
@@ -7,7 +7,6 @@
 
 namespace pyc {
 
-/// What `statistics` of every collective has.
 template <class Kind>
 py::dict common_statistics(const Kind& collective) {
   py::dict out;
@@ -16,7 +15,7 @@ py::dict common_statistics(const Kind& collective) {
   return out;
 }
 
-/// What every collective has: `leave`, `check_usable`, `closed`. `Bound`: *bound is the collective.
+/// Defines `check_usable` and `closed`, which every collective has. `Bound`: *bound is the collective.
 template <class Bound>
 void define_protocol(Definitions definitions) {
   definitions
@@ -28,7 +27,7 @@ void define_protocol(Definitions definitions) {
       .property("closed", [](Bound& b) { return (*b).closed(); });
 }
 
-/// ... of those that are left without more.
+/// Defines `leave`, for collectives that leave without arguments.
 template <class Bound>
 void define_leave(Definitions definitions) {
   definitions.method("leave", "", [](Bound& b) {

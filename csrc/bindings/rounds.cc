@@ -11,7 +11,7 @@
 namespace pyc {
 namespace {
 
-/// One contribution, and what it was made to.
+/// One contribution and its collective.
 struct Round {
   py::object owner;
   BoundPartialAllreduce* collective;  // in `owner`
@@ -79,7 +79,7 @@ py::tuple fields(const RoundInfo& info) {
                         info.active, info.staleness, info.missed, info.overrun);
 }
 
-/// What `fields` was made of.
+/// The inverse of `fields`.
 PyObject* restored(RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
                    std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun) {
   RoundInfo info;
@@ -132,7 +132,6 @@ PyObject* to_python(Rank value) { return PyLong_FromLong(value); }
 PyObject* to_python(std::uint32_t value) { return PyLong_FromUnsignedLong(value); }
 PyObject* to_python(std::uint64_t value) { return PyLong_FromUnsignedLongLong(value); }
 
-/// A getter of one member of RoundInfo.
 template <auto Member>
 PyObject* member(PyObject* self, void*) {
   return to_python(Objects<RoundInfo>::content(self).*Member);

@@ -9,7 +9,7 @@ namespace pyc {
 
 void bind_rounds(py::module_& m);
 
-/// New references. `owner`: the Python object that `collective` lives in.
+/// Return new references. `owner`: the Python object that contains `collective`.
 PyObject* make_round(PyObject* owner, BoundPartialAllreduce& collective, std::shared_ptr<Call> call);
 PyObject* make_round_info(const RoundInfo& info);
 

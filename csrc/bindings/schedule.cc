@@ -75,7 +75,7 @@ Schedule plan_allreduce(const std::string& algorithm, Rank rank, Rank size, std:
 }
 
 void register_python_algorithm(const std::string& name, py::function build) {
-  // Kept for the life of the process: the registry outlives the interpreter.
+  // Never freed, because the registry outlives the interpreter.
   auto* const function = new py::function(std::move(build));
   register_allreduce({.name = name,
                       .build =

@@ -1,4 +1,4 @@
-// The simulator: scripts in, columns out.
+// The simulator, from scripts to columns.
 #include <algorithm>
 
 #include "bindings/bindings.h"

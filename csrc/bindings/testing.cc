@@ -1,5 +1,5 @@
-// Of _testing: the memory's kernels, for comparison with NumPy; the flight recorder, the board of
-// groups, a slot of Hop's update queues and the posts of direct rounds, without an engine.
+// In _testing: the memory's kernels, for comparison with NumPy, and parts without an engine: the flight recorder, the
+// group board, a slot of Hop's update queues, and the posts of direct rounds.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -46,7 +46,6 @@ std::byte* bytes(py::array& array) { return static_cast<std::byte*>(array.mutabl
 const std::byte* bytes(const py::array& array) { return static_cast<const std::byte*>(array.data()); }
 std::size_t count(const py::array& array) { return static_cast<std::size_t>(array.size()); }
 
-/// A flight recorder of rank 0.
 struct LoneRecorder {
   LoneRecorder(Rank size, std::size_t rounds)
       : transports(make_loopback(size, 0, 0)), recorder(*transports.front(), rounds, nullptr) {}
@@ -65,7 +64,7 @@ struct LoneRecorder {
   FlightRecorder recorder;
 };
 
-/// A robust mutex that a fork shares.
+/// A robust mutex that a forked child shares.
 struct LoneMutex {
   RobustMutex& mutex() const { return *reinterpret_cast<RobustMutex*>(memory->data()); }
 
@@ -100,7 +99,7 @@ void bind_recorder(py::module_& t) {
                                                    round.is_none() ? kNoRound : round.cast<RoundNumber>());
              during();
            })
-      .def("seconds_per_round",  // what `rounds` rounds of a call and an outcome cost
+      .def("seconds_per_round",  // the cost of recording a call and an outcome
            [](L& l, std::uint32_t id, RoundNumber rounds) {
              const GilReleased released;
              const std::uint64_t members = 3;
@@ -119,10 +118,10 @@ void bind_recorder(py::module_& t) {
       });
 }
 
-/// The group boards of all ranks of a node, in this process: whoever calls is one of them.
+/// The group boards of all ranks of a node in this process. A caller acts as one of the ranks.
 class GroupBoards {
  public:
-  /// `executor`: slots are on its device, else on the host.
+  /// `executor`: slots are on its device; on the host if it is null.
   GroupBoards(std::size_t ranks, std::size_t slot_bytes, Executor* executor) {
     const auto shared = SharedMemory::create_private(ArenaSeats::bytes(ranks));
     const std::shared_ptr<std::byte> seats(shared, shared->data());
@@ -146,7 +145,7 @@ class GroupBoards {
     }
   }
 
-  /// `values`, an array or an address, must live until `advance` has said so; None: nothing to give.
+  /// `values`, an array or an address, must live until `advance` returns true. None stands for no values.
   void start(std::size_t local_rank, std::vector<std::size_t> members, std::uint64_t ticket, const py::object& values,
              std::size_t count, const std::string& dtype, const std::string& op, std::optional<double> weight) {
     std::byte* data = nullptr;
@@ -157,7 +156,7 @@ class GroupBoards {
     }
     boards_.at(local_rank)->start(std::move(members), ticket, {data, count, data_type(dtype), reduce_op(op), weight});
   }
-  /// Whether it has ended.
+  /// Returns whether the reduction has ended.
   bool advance(std::size_t local_rank) {
     boards_.at(local_rank)->advance();
     return boards_.at(local_rank)->ended();
@@ -166,7 +165,7 @@ class GroupBoards {
   void sleep(std::size_t local_rank, std::uint32_t rings, Seconds limit) {
     boards_.at(local_rank)->sleep(rings, limit);
   }
-  /// Of slots on a device: whether nobody uses this rank's any more.
+  /// For slots on a device. Returns whether no rank uses this rank's slots anymore.
   bool release(std::size_t local_rank) { return on_device_.at(local_rank)->release(); }
 
  private:
@@ -206,7 +205,7 @@ void bind_update_slot(py::module_& t) {
       .def("discard_before", &UpdateSlot::discard_before, py::arg("iteration"));
 }
 
-/// The posts of all ranks of a node, in this process: whoever calls is one of them.
+/// The posts of all ranks of a node in this process. A caller acts as one of the ranks.
 class Posts {
  public:
   explicit Posts(Rank ranks) {
@@ -248,7 +247,7 @@ void bind_posts(py::module_& t) {
       .def("first_to_call", [](Posts& p, RoundNumber round) { return p.of(0).first_to_call(round); });
 }
 
-// The messages of a service that there is not.
+// Messages of an imaginary service.
 struct Empty {};
 struct Number {
   std::int64_t value;
@@ -258,7 +257,7 @@ struct Numbers {
   std::uint64_t first;
 };
 
-/// What the handlers are given of a message that arrives, as text.
+/// The arguments that the handlers receive with a message, as text.
 std::string delivered(std::uint32_t kind, const std::string& body) {
   using Messages = Mailbox<Empty, Number, Numbers>;
   const MessageHeader header{1, kind};
@@ -278,8 +277,7 @@ std::string delivered(std::uint32_t kind, const std::string& body) {
   return text;
 }
 
-/// Loopback whose active messages leave one by one, each in a later poll, and which takes its time to close: as if the
-/// network were busy.
+/// A loopback that imitates a busy network: active messages leave one per poll, and closing takes time.
 class BusyTransport final : public Transport {
  public:
   explicit BusyTransport(std::unique_ptr<Transport> network) : network_(std::move(network)) {}
@@ -322,7 +320,7 @@ class BusyTransport final : public Transport {
   std::atomic<bool> freed_{false};
 };
 
-/// An engine for each rank, which the callers drive.
+/// An engine for each rank, driven by the callers.
 std::vector<std::shared_ptr<Engine>> busy_loopback(Rank size) {
   std::vector<std::shared_ptr<Engine>> engines;
   for (auto& network : make_loopback(size, 0, 0)) {
@@ -332,7 +330,7 @@ std::vector<std::shared_ptr<Engine>> busy_loopback(Rank size) {
   return engines;
 }
 
-/// Brings an active message to rank 1 of two; what is wrong with it is what its engine fails with.
+/// Sends an active message to rank 1 of two, and raises the error of its engine.
 void receive(const std::string& message) {
   auto transports = make_loopback(2, 0, 0);
   Engine engine(std::move(transports[1]), {.progress = Progress::kCaller});

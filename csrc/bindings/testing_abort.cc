@@ -1,4 +1,4 @@
-// Of _testing: what happens while an engine aborts, under its progress lock.
+// In _testing: calls during the abort of an engine, under its progress lock.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@
 namespace pyc {
 namespace {
 
-/// A collective that calls Python when it is aborted: before those that were made after it.
+/// A collective that calls Python when it is aborted, before collectives that were created later.
 class CalledAtAbort final : public Collective {
  public:
   explicit CalledAtAbort(std::function<void()> call) : call_(std::move(call)) {}

@@ -1,4 +1,4 @@
-// Tests in C++ of classes that have no binding (tests/cpp), for pytest to run.
+// C++ tests (tests/cpp) of classes without a binding, run by pytest.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

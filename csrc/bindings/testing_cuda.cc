@@ -1,4 +1,4 @@
-// Of _testing: the simulated driver, and what a build has of CUDA.
+// In _testing: the simulated driver, and the CUDA parts of the build.
 #include "bindings/bindings.h"
 #include "bindings/testing.h"
 
@@ -23,7 +23,7 @@ const std::byte* place(std::uintptr_t address) {
   return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// The function of _core: this module has a copy of the library of its own.
+/// The function of _core. This module has its own copy of the library.
 auto use_driver_in_core() {
   const auto function = py::module_::import("pycollectives._core").attr("_use_driver").cast<py::capsule>();
   return reinterpret_cast<decltype(&cuda::use_driver)>(function.get_pointer());

@@ -1,5 +1,4 @@
-// Of _testing: executors, their streams and events, and who has mapped whose arena. Addresses are integers, of a
-// host or of a device.
+// In _testing: executors, their streams and events, and the mapping of arenas. Addresses are integers.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -18,7 +17,7 @@ using Address = std::uintptr_t;
 
 std::byte* at(Address address) { return reinterpret_cast<std::byte*>(address); }  // NOLINT(performance-no-int-to-ptr)
 
-/// A dtype's elements as they are reduced, or, with `partial`, partial results.
+/// The elements of a reduction of `dtype`. With `partial`, they are partial results.
 Elements elements(const std::string& dtype, const std::string& op, bool partial) {
   const Elements found = elements_of(data_type(dtype), reduce_op(op));
   return partial ? Elements{found.accumulator, found.accumulator} : found;
@@ -32,7 +31,6 @@ std::vector<std::byte*> all_at(const std::vector<Address>& addresses) {
 
 Inputs inputs(const std::vector<std::byte*>& found) { return {found.data(), found.size()}; }
 
-/// Memory of an executor, until it is freed.
 struct Block {
   ExecutorMemory memory;
   Address address() const { return reinterpret_cast<Address>(memory.get()); }
@@ -47,7 +45,7 @@ SharedHandle handle_from(const std::string& bytes) {
 }
 py::bytes bytes_of(const SharedHandle& handle) { return {handle.data(), handle.size()}; }
 
-/// A rank's, in a buffer that processes share.
+/// A rank's arena seats, in a buffer that processes share.
 class SharedSeats {
  public:
   SharedSeats(const py::buffer& memory, std::size_t ranks, std::size_t local)

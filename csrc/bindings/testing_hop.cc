@@ -1,4 +1,4 @@
-// Of _testing: the worker of one rank of Hop among neighbors that a test drives.
+// In _testing: the worker of one rank of Hop. A test drives its neighbors.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -15,8 +15,8 @@
 namespace pyc {
 namespace {
 
-/// Neighbors that have sent all that the worker waits for, and are in the iterations that a test says: whatever the
-/// worker does, its rules of waiting do not hold it back.
+/// Neighbors in the iterations that a test sets, which have sent everything that the worker waits for, so that its
+/// rules of waiting never block it.
 class DrivenNeighbors final : public HopLinks {
  public:
   DrivenNeighbors(const HopOptions& options, Rank rank)
@@ -58,7 +58,7 @@ class DrivenNeighbors final : public HopLinks {
   std::map<Rank, Iteration> iterations_, left_;
 };
 
-/// Rank 0.
+/// The worker of rank 0.
 class LoneHopWorker {
  public:
   explicit LoneHopWorker(HopOptions options)
@@ -67,7 +67,7 @@ class LoneHopWorker {
         worker_(options_, host_memory(), 0, reinterpret_cast<std::byte*>(&model_), neighbors_) {}
 
   DrivenNeighbors& neighbors() { return neighbors_; }
-  /// Ends the iteration that it is in, if any, and begins the next one; its number.
+  /// Ends the current iteration, if any, and begins the next one. Returns its number.
   Iteration go_on() {
     if (worker_.computes()) {
       neighbors_.send(worker_.iteration());

@@ -1,6 +1,6 @@
-// The extension module pycollectives._testing, which only tests use: the parts of the library by themselves, the
-// checker of plans, simulations of scripted ranks, and a simulated device. It has a copy of the library of its own and
-// shares the Python classes of _core, so that its functions take engines and plans that _core has made.
+// The extension module pycollectives._testing, for tests only: single parts of the library, the checker of plans,
+// simulations of scripted ranks, and a simulated device. It has its own copy of the library. It shares the Python
+// classes of _core, so its functions take engines and plans from _core.
 #include "bindings/bindings.h"
 #include "bindings/testing.h"
 

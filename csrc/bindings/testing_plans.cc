@@ -1,4 +1,4 @@
-// Of _testing: the checker of plans, and plans that it must reject.
+// In _testing: the checker of plans, and plans that it must reject.
 #include <string>
 #include <vector>
 

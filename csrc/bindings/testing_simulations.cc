@@ -1,4 +1,4 @@
-// Of _testing: simulations of scripted ranks that no command of the package runs.
+// In _testing: simulations of scripted ranks that no command of the package uses.
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
-// The extension module pycollectives._zipline: ZipLine on NumPy arrays. Apart from _core, since it needs no MPI.
-// Written against Python's C API: pybind11 would take nine tenths of its build.
+// The extension module pycollectives._zipline: ZipLine on NumPy arrays. Separate from _core because it needs no MPI. It
+// uses Python's C API, because pybind11 would take nine tenths of its build time.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -23,10 +23,10 @@ namespace {
 
 namespace zl = zipline;
 
-/// Python's error is set already.
+/// Python's error is already set.
 struct ErrorIsSet : std::exception {};
 
-/// The new reference that `action` returns, or nullptr and Python's error set to what it threw.
+/// Returns the new reference from `action`, or sets Python's error from its exception and returns nullptr.
 template <class Action>
 PyObject* guarded(Action action) noexcept {
   try {
@@ -45,7 +45,7 @@ PyObject* guarded(Action action) noexcept {
 
 using Function = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
 
-/// As Python wants it, which casts it back.
+/// In the type of PyMethodDef. Python casts it back.
 PyCFunction as_method(Function function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
@@ -65,7 +65,7 @@ Owned owned(PyObject* made) {
   throw ErrorIsSet();
 }
 
-/// The elements of an array, which is not copied.
+/// A view of an array's elements.
 class View {
  public:
   explicit View(PyObject* array) {
@@ -84,7 +84,7 @@ class View {
     return fits && buffer_.itemsize == sizeof(Element);
   }
 
-  /// TypeError unless its elements are of that type.
+  /// TypeError unless the elements have that type.
   template <class Element>
   std::span<const Element> of() const {
     if (!has<Element>()) {
@@ -97,7 +97,6 @@ class View {
   Py_buffer buffer_{};
 };
 
-/// The arguments `points` and `ends` of a function.
 struct Arguments {
   Arguments(PyObject* const* values, Py_ssize_t count) : points((check(count), values[0])), ends(values[1]) {}
 
