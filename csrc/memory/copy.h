@@ -1,4 +1,4 @@
-// Copies of any length that cost little when they are short.
+// Copies of any length, fast for short ones.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace pyc {
 
-/// A few bytes are moved here: to call for it would cost more.
+/// Copies a few bytes inline, because a call would cost more.
 PYC_HOT inline void copy(ReductionMemory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kFewBytes = 64;
   constexpr std::size_t kWord = sizeof(std::uint64_t);

@@ -10,7 +10,7 @@
 namespace pyc {
 namespace {
 
-/// Neither an address of a process nor one of a device, which have 57 bits at most.
+/// Not an address of a process or a device, which have at most 57 bits.
 constexpr std::uintptr_t kShared = std::uintptr_t{1} << 62U;
 constexpr std::size_t kIdentityBytes = std::size_t{1} << 20U;
 
@@ -58,7 +58,7 @@ std::byte* DeviceMemory::at(const std::byte* address) const {
   return arena + offset % arena_bytes_;
 }
 
-/// Queues the work and waits for it: it is all the library's own, and ends.
+/// Queues the library's own work and waits for it. Such work always ends.
 template <class Work>
 void DeviceMemory::run(Work work) {
   const std::lock_guard lock(mutex_);

@@ -1,9 +1,9 @@
-// Reductions on a device, among ranks of a node that reach each other's memory: what an executor queues, done when a
-// call returns. So who uses it need not know that there are streams.
+// Reductions on a device, among ranks of a node that reach each other's memory. A call queues work on an executor and
+// waits for it, so callers need not know about streams.
 //
-// The ranks share memory that each gives an equal part of, its *arena*. It has addresses of its own, the same on all
-// ranks, from `shared()` on, which this class alone understands: where an arena is mapped differs from rank to rank.
-// All other addresses are the device's. Calls may come from any thread; they are done one at a time.
+// Each rank gives an equal part, its *arena*, to the shared memory. The shared memory has its own addresses from
+// `shared()` on, the same on all ranks, which only this class understands, because arenas are mapped at different
+// places on each rank. All other addresses are the device's. Any thread may call; calls run one at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,30 +21,30 @@ class DeviceMemory final : public ReductionMemory {
   struct Shape {
     Elements elements;
     ReduceOp op;
-    std::size_t buffer_bytes;  ///< the longest that a call works on
+    std::size_t buffer_bytes;  ///< the longest buffer of a call
     std::size_t arena_bytes;   ///< of each rank; no call crosses from one arena into another
     std::size_t ranks;
   };
 
-  /// Of the rank at `own`. Allocates all that it will ever need but what `allocate` is asked for.
+  /// Of the rank at `own`. Allocates everything except the buffers of `allocate`.
   DeviceMemory(Executor& executor, const Shape& shape, std::size_t own);
 
-  /// Where the shared memory begins. No such address is used by a host or a device.
+  /// The start of the shared memory. No host or device uses such an address.
   static std::byte* shared();
-  /// Where it is on this rank's device; all other addresses are as they are.
+  /// Translates a shared address to this rank's device. Other addresses stay the same.
   std::byte* at(const std::byte* address) const;
 
-  /// What the others map, for `attach`.
+  /// The memory that other ranks map, for `attach`.
   std::byte* arena() { return arena_.get(); }
   void attach(std::size_t rank, const SharedHandle& handle) { arenas_[rank] = executor_.map(handle); }
-  /// Ends all mappings of the others' arenas. The shared memory is used no more.
+  /// Ends all mappings of other ranks' arenas. The shared memory must no longer be used.
   void detach();
-  /// Frees the own arena: nobody has it mapped any more.
+  /// Frees this rank's arena. No rank may have it mapped.
   void free() {
-    const std::lock_guard lock(mutex_);  // a call may be at work in it
+    const std::lock_guard lock(mutex_);  // a call may be using it
     arena_.reset();
   }
-  /// Leaves the own arena as it is for good.
+  /// Leaks this rank's arena.
   void abandon() { static_cast<void>(arena_.release()); }
 
   BufferPtr allocate(std::size_t bytes) override { return {executor_.allocate(bytes).release(), {this}}; }
@@ -67,10 +67,10 @@ class DeviceMemory final : public ReductionMemory {
   const std::size_t arena_bytes_;
   const std::size_t own_;
   ExecutorMemory arena_;
-  std::vector<ExecutorMemory> arenas_;  // by rank; the own is `arena_`
-  ExecutorMemory quotient_;             // if averages are added up
+  std::vector<ExecutorMemory> arenas_;  // by rank; this rank's is `arena_`
+  ExecutorMemory quotient_;             // for sums of averages
   std::size_t identity_bytes_;
-  ExecutorMemory identity_;  // a part of a buffer that is full of it
+  ExecutorMemory identity_;  // filled with the identity; part of a buffer
   std::mutex mutex_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Event> done_;

@@ -1,6 +1,5 @@
-// A kind of memory with what works on it: host memory, whose work is done when a call returns, or that of a CUDA
-// device, whose work is queued on streams and done later. Who uses this interface need not know which. No call waits
-// for work.
+// Memory and the work on it: host memory, whose work is complete when a call returns, or memory of a CUDA device, whose
+// work is queued on streams. Callers need not know which. No call waits for work.
 //
 // Elements have the two forms of memory.h: the element type, and the accumulator type of partial results.
 #pragma once
@@ -21,7 +20,7 @@ namespace pyc {
 
 class Stream;
 
-/// What a device reports of itself: it fails, or has no more memory.
+/// An error of a device, such as exhausted memory.
 struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -30,37 +29,36 @@ struct DeviceError : std::runtime_error {
 class Event {
  public:
   virtual ~Event() = default;
-  /// Whether the work before the point where it was last recorded is done; true if it never was recorded. Throws what
-  /// went wrong on the device.
+  /// Whether the work before its last `record` is complete; true if it was never recorded. Throws errors of the device.
   virtual bool reached() = 0;
 };
 
 using Inputs = std::span<const std::byte* const>;
 using Outputs = std::span<std::byte* const>;
 
-/// Work that is done in the order in which it was given. Nothing is known of the order of two streams, unless one waits
-/// for an event of the other. Operands stay as they are until an event after the work is reached; two of them are equal
-/// or disjoint. `count` is in elements.
+/// Work that runs in the order of its submission. Two streams have no order, unless one waits for an event of the
+/// other. Operands must not change until an event after the work is reached. Two operands are equal or disjoint.
+/// `count` is in elements.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// Further work waits until the event, as it was last recorded, is reached.
+  /// Later work waits until the event is reached, as it was last recorded.
   virtual void wait(Event& event) = 0;
-  /// std::invalid_argument if this is a stream of the caller's that takes no work: of another device, destroyed, or
-  /// being captured into a graph.
+  /// Throws std::invalid_argument if this is the caller's stream and takes no work, because it belongs to another
+  /// device, is destroyed, or is being captured into a graph.
   virtual void record(Event& event) = 0;
 
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
 
-  /// Outputs = (inputs[0] op inputs[1] op ...) / divisor, in that order, all of the element type and accumulated in the
-  /// accumulator type. A divisor other than 1: only if op is SUM or AVG, and the accumulator is float32, float64, or
-  /// that of an average of integers, which are divided towards zero.
+  /// Outputs = (inputs[0] op inputs[1] op ...) / divisor, in that order. All have the element type and are accumulated
+  /// in the accumulator type. A divisor other than 1 needs op SUM or AVG and an accumulator of float32, float64, or an
+  /// average of integers, which rounds toward zero.
   virtual void fold(Elements elements, ReduceOp op, Outputs outputs, Inputs inputs, std::size_t count,
                     std::size_t divisor) = 0;
 
   /// Outputs = factors[0] * inputs[0] + factors[1] * inputs[1] + ..., in that order, of a float type, accumulated in
-  /// float32 or float64. With one input: a scaled copy.
+  /// float32 or float64. With one input it is a scaled copy.
   virtual void weighted_sum(DataType type, Outputs outputs, Inputs inputs, std::span<const double> factors,
                             std::size_t count) = 0;
 
@@ -72,7 +70,7 @@ class Stream {
                      std::size_t divisor) = 0;
 };
 
-/// Frees what an executor allocated, or ends a mapping.
+/// Frees memory of an executor, or ends a mapping.
 struct ExecutorDeleter {
   class Executor* executor = nullptr;
   void (Executor::*free)(std::byte*) noexcept = nullptr;
@@ -80,7 +78,7 @@ struct ExecutorDeleter {
 };
 using ExecutorMemory = std::unique_ptr<std::byte[], ExecutorDeleter>;
 
-/// Names memory of an executor to another one of its kind on the same node.
+/// Identifies memory of an executor to another executor of the same kind on the same node.
 using SharedHandle = std::array<char, 64>;
 
 class Executor {
@@ -88,25 +86,25 @@ class Executor {
   virtual ~Executor() = default;
   virtual std::string_view kind() const = 0;  ///< "host" or "cuda"
 
-  /// `bytes` uninitialised bytes, aligned for vector loads; at least one is always allocated. Everything that an
-  /// executor gives ends before the executor, and memory after the work on it.
+  /// Uninitialized bytes, aligned for vector loads; at least one is always allocated. All objects from an executor end
+  /// before the executor, and memory after the work on it.
   virtual ExecutorMemory allocate(std::size_t bytes) = 0;
-  /// As `allocate`, of memory that is `share`d: nothing else becomes visible to others with it.
+  /// Like `allocate`, for memory to `share`, so that no other memory becomes visible with it.
   virtual ExecutorMemory allocate_shared(std::size_t bytes) { return allocate(bytes); }
-  /// What was released from that.
+  /// Takes ownership again of memory that was released from an ExecutorMemory of `allocate`.
   ExecutorMemory owned(std::byte* data) { return {data, {this, &Executor::release}}; }
-  /// Host memory from which copies are fast.
+  /// Host memory that copies fast to the device.
   virtual ExecutorMemory allocate_staging(std::size_t bytes) = 0;
 
   virtual std::unique_ptr<Stream> new_stream() = 0;
   virtual std::unique_ptr<Event> new_event() = 0;
-  /// The caller's own stream, as the CUDA array interface names it: 1: the legacy default stream, 2: that of the
-  /// thread, else a handle. It stays the caller's.
+  /// The caller's own stream, numbered as in the CUDA array interface: 1 is the legacy default stream, 2 the thread's,
+  /// others are handles. The caller keeps ownership.
   virtual std::unique_ptr<Stream> stream_of_caller(std::uintptr_t handle) = 0;
 
-  /// For another executor's `map`; `data` is the begin of memory of `allocate_shared`.
+  /// For `map` on another executor. `data` is the start of memory from `allocate_shared`.
   virtual SharedHandle share(std::byte* data) = 0;
-  /// The memory of another executor, which it must not free before the mapping ends.
+  /// Maps the memory of another executor, which must not free it before the mapping ends.
   virtual ExecutorMemory map(const SharedHandle& handle) = 0;
 
  protected:
@@ -118,12 +116,12 @@ class Executor {
   ExecutorMemory mapped(std::byte* data) { return {data, {this, &Executor::unmap}}; }
 };
 
-/// Waits until what `stream` was given is done: of work of the library's own, which ends.
+/// Waits until the earlier work of `stream` is complete. Only for the library's own work, which always ends.
 inline void finish(Stream& stream, Event& done) {
   stream.record(done);
   while (!done.reached()) std::this_thread::yield();
 }
-/// The same in destructors: a device that fails does nothing any more.
+/// The same for destructors. It ignores errors, because a failed device runs nothing.
 inline void finish_at_end(Stream& stream, Event& done) noexcept {
   try {
     finish(stream, done);
@@ -133,7 +131,6 @@ inline void finish_at_end(Stream& stream, Event& done) noexcept {
 
 inline void ExecutorDeleter::operator()(std::byte* data) const { (executor->*free)(data); }
 
-/// Works on the memory of this process.
 Executor& host_executor();
 
 }  // namespace pyc

@@ -1,4 +1,4 @@
-// What one rank gives to a P-Reduce, and its way into the form in which partial results are held and back.
+// One rank's data for a P-Reduce, and its conversion to and from the form of partial results.
 #pragma once
 
 #include <cstddef>
@@ -10,32 +10,31 @@
 namespace pyc {
 
 struct GroupData {
-  std::byte* values;  ///< `count` elements, which the result replaces; null: this rank has nothing, and is absent
+  std::byte* values;  ///< `count` elements, replaced by the result; null if this rank is absent
   std::size_t count;
   DataType type;
   ReduceOp op;
-  /// How many times this rank's values count. With it the result is sum(weight * values) / sum(weight): float types,
-  /// AVG.
+  /// The weight of this rank's values, for float types and AVG. The result is then sum(weight * values) / sum(weight).
   std::optional<double> weight = std::nullopt;
 
   Elements elements() const { return elements_of(type, op); }
-  /// Elements of a partial result: the weights are added up behind the values.
+  /// Elements of a partial result: the sum of weights follows the values.
   std::size_t length() const { return count + (weight ? 1 : 0); }
 };
 
 /// work = the values, widened and weighted.
 void load_values(Memory& memory, const GroupData& data, std::byte* work);
 
-/// Writes the weight behind the values of `work`.
+/// Writes the weight after the values in `work`.
 void write_weight(const GroupData& data, std::byte* work);
 
-/// The weights that were added up in a partial result.
+/// The sum of weights in a partial result.
 double total_weight(const GroupData& data, const std::byte* work);
 
-/// values = the sum of `contributors` ranks' values, divided if it is to be averaged (weighted ones have been).
+/// values = the sum over `contributors` ranks, divided for an average (a weighted one already is).
 void store_values(Memory& memory, const GroupData& data, const std::byte* work, std::size_t contributors);
 
-// The same, queued, with the bits of the host. The weight is not written.
+// The same, queued on a stream, with the same bits. They do not write the weight.
 
 void load_values(Stream& stream, const GroupData& data, std::byte* work);
 void store_values(Stream& stream, const GroupData& data, const std::byte* work, std::size_t contributors);

@@ -1,4 +1,4 @@
-// The executor of host memory: every call is done when it returns, so that events are always reached.
+// The executor of host memory. Every call completes before it returns, so events are always reached.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace pyc {
 namespace {
 
-/// Elements that are worked on at a time: accumulators of 8 KiB stay in the first-level cache.
+/// Elements per block. Their accumulators, 8 bytes each or 16 for complex128, stay in the first-level cache.
 constexpr std::size_t kElements = 1024;
 
 struct alignas(64) Accumulators {
@@ -68,7 +68,6 @@ class HostStream final : public Stream {
   }
 
  private:
-  /// Calls body(first, length) for consecutive blocks that make up `count` elements.
   template <class Body>
   static void for_each_block(std::size_t count, Body body) {
     for (std::size_t first = 0; first < count; first += kElements) body(first, std::min(kElements, count - first));
@@ -94,7 +93,7 @@ class HostExecutor final : public Executor {
   std::unique_ptr<Event> new_event() override { return std::make_unique<HostEvent>(); }
   std::unique_ptr<Stream> stream_of_caller(std::uintptr_t) override { return new_stream(); }
 
-  // Within this process, which is all that a pointer reaches; the ranks of a node share memory of `node`.
+  // Only within this process. The ranks of a node share memory through `node` instead.
   SharedHandle share(std::byte* data) override {
     SharedHandle handle{};
     std::memcpy(handle.data(), &data, sizeof data);

@@ -1,4 +1,4 @@
-// The memory of this process: allocation by the C library, loops for the best instruction set found at run time.
+// The memory of this process: the C library allocates, and loops use the best instruction set found at run time.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ const Kernels& best_kernels() {
   return kBaselineKernels;
 }
 
-/// Elements of one pass through the first-level cache: data is widened, worked on and narrowed in blocks of this many.
+/// Elements per block. Data is widened, processed and narrowed by blocks that fit into the first-level cache.
 constexpr std::size_t kBlock = 1024;
 
 struct alignas(kCacheLine) Block {
@@ -77,7 +77,7 @@ T identity_of(ReduceOp op) {
   return T{};
 }
 
-/// Of a complex number whose parts are of type T.
+/// For a complex number with parts of type T.
 template <class T>
 std::array<T, 2> complex_identity_of(ReduceOp op) {
   return {identity_of<T>(op), T{0}};
@@ -144,7 +144,6 @@ void mix_pair(std::byte* __restrict a, std::byte* __restrict b, std::size_t coun
   }
 }
 
-/// Calls `action` with a value of the type.
 template <class Action>
 void of_float(DataType type, const char* what, Action action) {
   if (type == DataType::kFloat32) return action(float{});
@@ -158,7 +157,7 @@ class HostMemory final : public Memory {
     const std::size_t alignment = bytes >= kHugePage ? kHugePage : bytes >= kLarge ? kPage : kCacheLine;
     void* data = nullptr;
     if (posix_memalign(&data, alignment, std::max<std::size_t>(bytes, 1)) != 0) throw std::bad_alloc();
-    // Huge pages, where the kernel gives any, make the first touch and sums over much memory faster.
+    // Huge pages, if the kernel has any, make the first touch and sums over much memory faster.
     if (alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
     return BufferPtr(static_cast<std::byte*>(data), BufferDeleter{this});
   }

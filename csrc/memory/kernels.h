@@ -1,4 +1,4 @@
-// The inner loops of the host memory, built once per instruction set; which build runs is chosen at run time.
+// The inner loops of host memory, built once per instruction set. The build is chosen at run time.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,17 @@
 
 namespace pyc {
 
-/// The loops for one element type. No pointer need be aligned; two ranges are equal or disjoint.
+/// The loops for one element type. Pointers need no alignment; two ranges are equal or disjoint. `reduce`, `add` and
+/// `divide` work on the accumulator type.
 struct TypeKernels {
   using Loop = void (*)(std::byte* into, const std::byte* from, std::size_t count);
   using DividingLoop = void (*)(std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor);
 
-  Loop reduce[kReduceOps];  ///< By ReduceOp: into = into op from. Accumulator type, as in `add` and `divide`. Null
-                            ///< where the operation is not defined.
+  Loop reduce[kReduceOps];  ///< By ReduceOp: into = into op from. Null if the operation is not defined.
   DividingLoop add;         ///< into = into + from / divisor, 1 <= divisor < 2^31.
   DividingLoop divide;      ///< into = from / divisor, 1 <= divisor < 2^31.
-  Loop widen;               ///< To the accumulator type that is wider: float32, int64; null where there is none.
-  Loop narrow;              ///< And back; integers wrap around.
+  Loop widen;               ///< To a wider accumulator type (float32, int64); null if there is none.
+  Loop narrow;              ///< Back to the element type; integers wrap around.
 };
 
 /// The loops of one instruction set. Every instruction set gives the same bits.

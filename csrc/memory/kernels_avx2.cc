@@ -1,4 +1,3 @@
-// The loops for x86-64 processors with AVX2 and F16C.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -7,7 +6,7 @@
 
 #include "memory/kernels.h"
 
-// Only what follows may use these instructions: an inline function of the headers above must run everywhere.
+// Only the code below may use these instructions: inline functions of the headers above must run on any processor.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else

@@ -1,4 +1,3 @@
-// The loops for every processor of the architecture.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Buffers of one size that are handed round between the application, the engine and the user's arrays, and come back by
-// themselves when the last reference goes. A warm pool allocates nothing.
+// Buffers of one size that the application, the engine and the user's arrays share. A buffer returns to the pool with
+// its last reference. A warm pool allocates nothing.
 #pragma once
 
 #include <atomic>
@@ -43,14 +43,14 @@ class BufferRef {
 struct BufferRef::Entry {
   std::atomic<std::size_t> references{0};
   BufferPtr memory;
-  std::shared_ptr<BufferPool> pool;  // set while referenced: a buffer that the user still holds keeps its pool alive
+  std::shared_ptr<BufferPool> pool;  // set while referenced: a buffer that the user holds keeps its pool alive
 };
 
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   BufferPool(ReductionMemory& memory, std::size_t bytes) : memory_(memory), bytes_(bytes) {}
 
-  /// A buffer that nobody else holds; its contents are arbitrary. Allocates only if all are in use.
+  /// A buffer with no other reference and arbitrary contents. Allocates only if all are in use.
   BufferRef take() {
     BufferRef::Entry* entry = nullptr;
     {
@@ -58,7 +58,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
       if (free_.empty()) {
         entries_.push_back(std::make_unique<BufferRef::Entry>());
         entries_.back()->memory = memory_.allocate(bytes_);
-        free_.reserve(entries_.size());  // so that giving back never allocates
+        free_.reserve(entries_.size());  // give_back never allocates
         entry = entries_.back().get();
       } else {
         entry = free_.back();
@@ -84,7 +84,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   ReductionMemory& memory_;
   std::size_t bytes_;
-  mutable std::mutex mutex_;  // innermost: nothing is locked while it is held
+  mutable std::mutex mutex_;  // innermost: its holders take no other lock
   std::vector<std::unique_ptr<BufferRef::Entry>> entries_;
   std::vector<BufferRef::Entry*> free_;
 };
@@ -97,9 +97,9 @@ inline void BufferRef::retain() {
 
 inline void BufferRef::reset() {
   Entry* entry = std::exchange(entry_, nullptr);
-  // acquire-release: all that any holder did to the buffer happens before its next use.
+  // acquire-release: every holder's accesses to the buffer happen before its next use.
   if (entry == nullptr || entry->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  const std::shared_ptr<BufferPool> pool = std::move(entry->pool);  // may be the last owner: outlives give_back
+  const std::shared_ptr<BufferPool> pool = std::move(entry->pool);  // may be the last owner, and must outlive give_back
   pool->give_back(entry);
 }
 

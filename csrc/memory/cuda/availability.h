@@ -1,4 +1,4 @@
-// Whether this process can use a CUDA device, and if not, why.
+// Whether this process can use a CUDA device and, if not, the reason.
 #pragma once
 
 #include <string>
@@ -10,14 +10,13 @@
 namespace pyc::cuda {
 
 struct Availability {
-  std::string reason;       ///< why not; empty if devices can be used
-  bool has_failed = false;  ///< that is an error of a device, or of a driver that is there
+  std::string reason;       ///< empty if devices can be used
+  bool has_failed = false;  ///< the reason is an error of a device or of an existing driver
   int driver_version = 0;
-  std::string kernels;  ///< what a device loads them from
+  std::string kernels;  ///< the form in which devices load them
   std::vector<DeviceDescription> devices;
 };
 
-/// With this driver.
 Availability availability(const DriverFinding& finding);
 
 }  // namespace pyc::cuda

@@ -1,13 +1,12 @@
-// Beside captures: while any thread captures a stream into a CUDA graph, the driver by default forbids all other
-// threads calls such as cuEventQuery and cuMemAlloc, and a call that it forbids breaks that capture.
+// While a thread captures a stream into a CUDA graph, the driver by default forbids all other threads calls such as
+// cuEventQuery and cuMemAlloc, and a forbidden call breaks the capture.
 #pragma once
 
 #include "memory/cuda/driver_api.h"
 
 namespace pyc::cuda {
 
-/// While it lives, the calling thread may call the driver, and breaks no capture. It works on streams that are not
-/// captured.
+/// While it lives, the calling thread may call the driver without breaking a capture. Not for captured streams.
 class BesideCaptures {
  public:
   explicit BesideCaptures(const DriverApi& driver) : driver_(driver) { exchange(); }
@@ -19,7 +18,7 @@ class BesideCaptures {
   void exchange() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
 
   const DriverApi& driver_;
-  int mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then the thread's own
+  int mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // after the exchange, the thread's own mode
 };
 
 }  // namespace pyc::cuda

@@ -52,7 +52,7 @@ CUfunction Context::kernel(const std::string& name) const {
   CUfunction function = nullptr;
   if (name.empty()) return function;
   PYC_CUDA(driver_, cuModuleGetFunction, &function, module_, name.c_str());
-  // Else the first launch would load it, which may wait for work of other libraries.
+  // Otherwise the first launch loads it, which may wait for work of other libraries.
   if (driver_.cuFuncLoad != nullptr) PYC_CUDA(driver_, cuFuncLoad, function);
   return function;
 }

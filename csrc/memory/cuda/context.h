@@ -1,4 +1,4 @@
-// The primary context of a device, and the kernels in it.
+// The primary context of a device, with its kernels.
 #pragma once
 
 #include <utility>
@@ -21,7 +21,7 @@ class Context {
   unsigned multiprocessors() const { return multiprocessors_; }
   int stream_priority() const { return stream_priority_; }  ///< the highest
 
-  // Kernels; null where there is none.
+  // Null if there is no such kernel.
   CUfunction fold(ReduceOp op, DataType type, bool divides) const {
     return fold_[divides ? 1 : 0][static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
   }
@@ -29,7 +29,7 @@ class Context {
   CUfunction store(DataType type) const { return store_[static_cast<std::size_t>(type)]; }
   CUfunction weighted_sum(DataType type) const { return weighted_sum_[static_cast<std::size_t>(type)]; }
 
-  /// Makes the context the calling thread's, and then the one before it, which may be the caller's own.
+  /// Makes the context current on the calling thread, and restores the previous one, which may be the caller's.
   class Current {
    public:
     explicit Current(const Context& context) : driver_(context.driver_), beside_captures_(driver_) {
@@ -47,8 +47,7 @@ class Context {
     BesideCaptures beside_captures_;
   };
 
-  /// Does what ends something, in this context. What fails there was reported by the work before it, or the driver has
-  /// ended with the process.
+  /// Runs a cleanup in this context. It ignores errors: earlier work has reported them, or the process is ending.
   template <class Action>
   void end(Action action) const noexcept {
     try {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kVector = 16;  // bytes that a thread moves at a time
 constexpr unsigned kBlocksPerMultiprocessor = 8;
-constexpr std::size_t kDriverBlock = std::size_t{2} << 20U;  // parts of one may be several allocations
+constexpr std::size_t kDriverBlock = std::size_t{2} << 20U;  // smaller allocations may share one
 
 constexpr char kWhyNotOpened[] =
     "; each rank must see the devices of all ranks of its node (SLURM: ask for them per node, not per task), and "
@@ -52,7 +52,6 @@ class CudaEvent final : public Event {
 
 class CudaStream final : public Stream {
  public:
-  /// Of its own.
   explicit CudaStream(const Context& context) : context_(context), owned_(true) {
     const Context::Current current(context_);
     PYC_CUDA(driver(), cuStreamCreateWithPriority, &stream_, CU_STREAM_NON_BLOCKING, context_.stream_priority());
@@ -120,7 +119,7 @@ class CudaStream final : public Stream {
  private:
   const DriverApi& driver() const { return context_.driver(); }
 
-  // Of the caller's stream: what the caller got wrong is no failure of the device.
+  // For the caller's stream: an error of the caller is not a failure of the device.
 
   void check_not_captured() const {
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -169,7 +168,7 @@ class CudaStream final : public Stream {
              parameters, nullptr);
   }
 
-  /// Enough to keep the device busy; threads of a smaller grid go on.
+  /// Enough blocks to keep the device busy. In a smaller grid, each thread loops.
   unsigned blocks(std::size_t bytes) const {
     const std::size_t wanted = (bytes + kVector * kBlockThreads - 1) / (kVector * kBlockThreads);
     const std::size_t most = std::size_t{context_.multiprocessors()} * kBlocksPerMultiprocessor;

@@ -1,4 +1,4 @@
-// The executor of a CUDA device: memory of the device, work queued on its streams, nothing that waits.
+// The executor of a CUDA device: device memory, and work queued on its streams.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace pyc::cuda {
 
-/// Makes the primary context of the device, which the caller's libraries use too, and loads the kernels into it.
-/// DriverError if that fails. `image`: device_code(), or what a simulated driver takes for one.
+/// Creates the primary context of the device, which the caller's libraries share, and loads the kernels into it. Throws
+/// DriverError. `image`: device_code(), or the image of a simulated driver.
 std::unique_ptr<Executor> make_executor(const DriverApi& driver, int ordinal, const void* image);
 
 }  // namespace pyc::cuda

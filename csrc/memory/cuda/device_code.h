@@ -1,5 +1,4 @@
-// What a device loads its kernels from: PTX, made of kernels.cu by tools/device_code.py, which the driver compiles for
-// the device at hand.
+// The device code: PTX that tools/device_code.py makes from kernels.cu, and that the driver compiles for its device.
 #pragma once
 
 #include <memory>
@@ -10,13 +9,13 @@
 
 namespace pyc::cuda {
 
-/// The PTX; a NUL follows it.
+/// The PTX, followed by a NUL.
 std::string_view device_code();
 
-/// Who compiles it, and for which devices.
+/// For users: its compiler and its devices.
 inline constexpr char kOriginOfDeviceCode[] = "as PTX, which the driver compiles: for compute capability 7.5 and later";
 
-/// As make_executor, with that code. std::runtime_error if the driver does not take it.
+/// Like make_executor, with that code. Throws std::runtime_error if the driver rejects it.
 std::unique_ptr<Executor> make_executor_with_code(const DriverApi& driver, int ordinal);
 
 }  // namespace pyc::cuda

@@ -9,8 +9,8 @@ int attribute_of(const DriverApi& driver, CUdevice device, int attribute) {
   return value;
 }
 
-/// The driver's documentation names the attribute of events as the test of CUDA IPC. Drivers older than CUDA 12 do not
-/// know it; integrated devices may have it, and yet share no memory.
+/// The driver's documentation tests CUDA IPC by the event attribute. Drivers before CUDA 12 do not know it, and
+/// integrated devices may have it without sharing memory.
 std::string why_not_shared(const DriverApi& driver, CUdevice device) {
   if (attribute_of(driver, device, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) == 0) return "no unified addressing";
   if (attribute_of(driver, device, CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0) return "integrated device";

@@ -1,4 +1,4 @@
-// What a driver says of its devices, without making a context on them: what `info` shows.
+// A driver's description of its devices, without contexts on them, for `info`.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ struct DeviceDescription {
   int major = 0;  ///< compute capability
   int minor = 0;
   std::size_t bytes = 0;
-  std::string pci_bus_id;              ///< which device it is, whatever its number: CUDA_VISIBLE_DEVICES renumbers
-  std::string why_not_shared;          ///< why its memory cannot be mapped by other processes (CUDA IPC); empty: it can
+  std::string pci_bus_id;              ///< identifies the device, because CUDA_VISIBLE_DEVICES renumbers devices
+  std::string why_not_shared;          ///< why other processes cannot map its memory (CUDA IPC); empty if they can
   bool one_process_at_a_time = false;  ///< compute mode EXCLUSIVE_PROCESS: ranks need MPS to share it
-  std::vector<bool> reaches;           ///< by number: whether it can access that device's memory
+  std::vector<bool> reaches;           ///< by device number: whether this device can access its memory
 };
 
 std::vector<DeviceDescription> describe_devices(const DriverApi& driver);

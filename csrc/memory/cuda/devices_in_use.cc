@@ -18,7 +18,7 @@ struct Use {
   std::map<int, std::shared_ptr<Executor>> executors;
 };
 
-/// Never ends: by the end of the process the driver may be gone.
+/// Never destroyed: the driver may be gone at the end of the process.
 Use& use() {
   static Use& one = *new Use;
   return one;

@@ -1,4 +1,4 @@
-// The devices that collectives are made on: those of this machine, or, in tests, those of a simulated driver.
+// The devices for collectives: the machine's or, in tests, a simulated driver's.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,15 @@
 
 namespace pyc::cuda {
 
-/// Whether there are any.
 Availability availability_in_use();
 
-/// Of a device, always the same: its kernels are loaded once, and stay. std::runtime_error if it cannot be used.
+/// The same executor for each call with one device: kernels are loaded once. std::runtime_error if it is unusable.
 std::shared_ptr<Executor> executor_in_use(int ordinal);
 
-/// Which device an address is of; nothing if it is of none.
+/// The device of an address; nullopt if it is not on a device.
 std::optional<int> device_of(const std::byte* data);
 
-/// Tests only: from now on these, and nothing is kept of those before; null: those of the machine. `image`: what its
-/// modules are loaded from.
+/// Tests only: replaces the driver and drops all executors. Null: the machine's driver. `image`: its modules' code.
 void use_driver(const DriverApi* driver, const void* image);
 
 }  // namespace pyc::cuda

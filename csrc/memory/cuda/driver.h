@@ -1,4 +1,4 @@
-// The CUDA driver: loaded when it is first asked for, never linked, so that a build with CUDA runs where there is none.
+// The CUDA driver. It is loaded at first use and never linked, so that a build with CUDA runs on machines without it.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace pyc::cuda {
 
-/// A call of the driver that failed; the text has the driver's name of the error, and its explanation.
+/// A failed call of the driver. The text has the driver's name and explanation of the error.
 class DriverError : public DeviceError {
  public:
   DriverError(CUresult code, const std::string& text) : DeviceError(text), code_(code) {}
@@ -18,25 +18,23 @@ class DriverError : public DeviceError {
   CUresult code_;
 };
 
-/// Throws DriverError if a call failed; `call` is what it was, `advice` follows the driver's text.
+/// Throws DriverError if `call` failed. `advice` follows the driver's text.
 void check(const DriverApi& driver, CUresult result, const char* call, const char* advice = "");
 
-/// driver.cuNAME(...), checked.
+/// Calls driver.cuNAME(...) and checks the result.
 #define PYC_CUDA(driver, name, ...) ::pyc::cuda::check(driver, (driver).name(__VA_ARGS__), #name)
 
-/// A driver, or why there is none.
 struct DriverFinding {
   const DriverApi* driver = nullptr;
-  std::string reason;  ///< empty if there is one
+  std::string reason;  ///< empty if there is a driver
 };
 
-/// Loads the library of that name and initialises it.
 DriverFinding load_driver(const char* library, DriverApi& api);
 
-/// That of this machine; looked for once.
+/// The driver of this machine, loaded once.
 const DriverFinding& system_driver();
 
-/// As in 13000 for CUDA 13.0.
+/// For example 13000 for CUDA 13.0.
 int version_of(const DriverApi& driver);
 
 }  // namespace pyc::cuda

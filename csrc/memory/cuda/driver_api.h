@@ -1,6 +1,6 @@
-// The functions of the CUDA driver that are used, as a table of pointers: from libcuda.so.1 (driver.h), or from the
-// simulated driver of the tests. The declarations are those of NVIDIA's cuda.h, which a build need not have; a test
-// compares them where it is there. Names are the driver's own.
+// The used functions of the CUDA driver, as a table of pointers: from libcuda.so.1 (driver.h), or from the simulated
+// driver of the tests. A build need not have NVIDIA's cuda.h, so this file declares them under the driver's names. If
+// cuda.h is there, a test compares the declarations.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace pyc::cuda {
 
-using CUresult = int;  // an enum of that size
+using CUresult = int;  // an enum of that size in cuda.h
 using CUdevice = int;
 using CUdeviceptr = std::uint64_t;
 using CUcontext = struct CUctx_st*;
@@ -34,7 +34,7 @@ inline constexpr CUresult CUDA_ERROR_NOT_FOUND = 500;
 inline constexpr CUresult CUDA_ERROR_NOT_READY = 600;
 inline constexpr CUresult CUDA_ERROR_ILLEGAL_ADDRESS = 700;
 inline constexpr CUresult CUDA_ERROR_CONTEXT_IS_DESTROYED = 709;
-inline constexpr CUresult CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900;  // the first of those about captures ...
+inline constexpr CUresult CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900;  // the first error about captures ...
 inline constexpr CUresult CUDA_ERROR_CAPTURED_EVENT = 907;              // ... and the last
 
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
@@ -55,7 +55,7 @@ inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
 inline constexpr int CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125;  // CUDA 12 and later
 inline constexpr int CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3;
 
-// X(name, parameters) of every function that must be there; all return a CUresult.
+// X(name, parameters) for each required function. All return a CUresult.
 #define PYC_DRIVER_FUNCTIONS(X)                                                                                  \
   X(cuInit, (unsigned flags))                                                                                    \
   X(cuDriverGetVersion, (int* version))                                                                          \
@@ -98,7 +98,7 @@ inline constexpr int CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3;
   X(cuIpcOpenMemHandle_v2, (CUdeviceptr * data, CUipcMemHandle handle, unsigned flags))                          \
   X(cuIpcCloseMemHandle, (CUdeviceptr data))
 
-// Those that not every driver has; null where it is missing.
+// Functions that some drivers do not have; then they are null.
 #define PYC_OPTIONAL_DRIVER_FUNCTIONS(X) X(cuFuncLoad, (CUfunction function)) /* CUDA 12.4 */
 
 struct DriverApi {

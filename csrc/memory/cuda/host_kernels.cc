@@ -1,4 +1,4 @@
-// Tests only. Compiled without contraction to fused operations, as the device code is.
+// Tests only. Compiled without contraction to fused operations, like the device code.
 #include "memory/cuda/host_kernels.h"
 
 #include "memory/cuda/kernels.cuh"

@@ -1,4 +1,4 @@
-// The kernels as functions of the host: for tests, which have no device.
+// The kernels as host functions, for tests without a device.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 
 namespace pyc::cuda {
 
-/// What one thread of a launch does.
+/// The work of one thread of a launch.
 using HostKernel = void (*)(const KernelArguments& arguments, std::size_t thread, std::size_t threads);
 
 struct KernelDescription {
   HostKernel kernel = nullptr;
-  std::size_t in_bytes = 0;  ///< of an element of an input
+  std::size_t in_bytes = 0;  ///< of an input element
   std::size_t out_bytes = 0;
 };
 
-/// Without a kernel if there is none of that name.
+/// Without a kernel if the name is unknown.
 KernelDescription host_kernel(std::string_view name);
 
 }  // namespace pyc::cuda

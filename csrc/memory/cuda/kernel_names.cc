@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kNames[] = {PYC_CUDA_KERNELS(PYC_NAME)};
 #undef PYC_NAME
 
-/// Integers of one width have one kernel for what does not depend on the sign.
+/// Integers of the same width share the kernels that do not depend on the sign.
 DataType unsigned_of(DataType type) {
   switch (type) {
     case DataType::kInt8:
@@ -45,7 +45,7 @@ std::string_view name_of_fold(ReduceOp op) {
   }
 }
 
-/// pyc_FAMILY_TYPE if there is such a kernel.
+/// Returns pyc_FAMILY_TYPE, or "" if there is no such kernel.
 std::string existing(const std::string& family, DataType type) {
   std::string name = "pyc_" + family + "_" + std::string(name_of(type));
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ? name : "";

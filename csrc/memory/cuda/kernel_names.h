@@ -1,4 +1,3 @@
-// Which kernel does what.
 #pragma once
 
 #include <span>
@@ -9,17 +8,16 @@
 
 namespace pyc::cuda {
 
-/// All kernels, by their names in the device code.
+/// All kernels by their names in the device code.
 std::span<const std::string_view> kernel_names();
 
-/// Names of kernels; empty where there is none. Operations on the bits and truth of integers are for the host alone.
-/// `divides`: the total is to be divided.
+/// Empty if there is no such kernel. Bitwise and logical operations exist only on the host. `divides`: with a divisor.
 std::string fold_kernel(ReduceOp op, DataType type, bool divides);
 std::string load_kernel(DataType type);
 std::string store_kernel(DataType type);
 std::string weighted_sum_kernel(DataType type);
 
-/// Elements that a kernel sees: complex numbers are two floats.
+/// The elements in a kernel's view: complex numbers are two floats.
 struct KernelElements {
   DataType type;
   std::size_t per_element;

@@ -1,4 +1,4 @@
-// The functions of a library that is loaded when it is first asked for, and never linked.
+// Functions of a library that is loaded at first use and never linked.
 #pragma once
 
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 
 namespace pyc::cuda {
 
-/// Opens it for good: such libraries have threads of their own. Null if it cannot be; `reason` says why.
+/// Never closes the library, because such libraries have their own threads. Null, with a `reason`, on failure.
 inline void* open_library(const char* library, std::string& reason) {
   void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle != nullptr) return handle;
@@ -16,7 +16,6 @@ inline void* open_library(const char* library, std::string& reason) {
   return nullptr;
 }
 
-/// Whether it has one of that name.
 template <class Function>
 bool find_function(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));

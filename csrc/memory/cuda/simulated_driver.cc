@@ -27,7 +27,7 @@ constexpr std::string_view kFunctions[] = {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------ what it knows
+// ------------------------------------------------------------------------------------------------ state
 
 CUresult SimulatedDriver::State::enter(const char* function, bool needs_context) {
   work_meanwhile();

@@ -1,4 +1,4 @@
-// Tests only: the functions of the simulated driver. What the driver's documentation leaves undefined is reported.
+// Tests only: the functions of the simulated driver. They report uses that the driver's documentation leaves undefined.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -27,7 +27,7 @@ Handle new_handle() {
   return reinterpret_cast<Handle>(state().next_handle++);
 }
 
-// Of functions that a capture forbids to other threads, first.
+// First in each function that a capture forbids to other threads.
 #define PYC_ENTER_BESIDE_CAPTURES() \
   if (const CUresult due = state().check_captures(__func__); due != CUDA_SUCCESS) return due
 
@@ -65,7 +65,7 @@ CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
   std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", static_cast<unsigned>(device) + 1);
   return CUDA_SUCCESS;
 }
-/// Devices are wired in pairs, as on some machines.
+/// Devices are connected in pairs, as on some machines.
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   PYC_ENTER(false);
   return *can = static_cast<int>(device / 2 == peer / 2), CUDA_SUCCESS;
@@ -164,7 +164,6 @@ CUresult cuPointerGetAttribute(void* value, int, CUdeviceptr data) {
   return *static_cast<int*>(value) = region->device, CUDA_SUCCESS;
 }
 
-/// The regions of addresses that work touches.
 void touch(State::Work& work, std::uint64_t address, std::size_t bytes) {
   if (const State::Region* region = state().find(address, bytes)) work.regions.push_back(region->base);
 }
@@ -220,7 +219,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr data) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (state().is_touched(data)) state().misused("a mapping closed while work on it is queued");
-  state().regions.erase(found);  // its addresses are not given again
+  state().regions.erase(found);  // its addresses are not reused
   return CUDA_SUCCESS;
 }
 
@@ -279,7 +278,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
       stream,
       {.is_ready = {}, .run = [recorded, time] { return recorded->reached = time, CUDA_SUCCESS; }, .regions = {}});
 }
-/// Of what was recorded last before this call; what is recorded later does not matter.
+/// Waits for the last record before this call. Later records do not matter.
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   PYC_ENTER();
   const std::shared_ptr<State::Event> awaited = state().events.at(event);
@@ -302,7 +301,7 @@ CUresult cuFuncLoad(CUfunction function) {
   return state().loaded.insert(function), CUDA_SUCCESS;
 }
 
-/// Runs a kernel on the host's addresses of its operands, its threads one after another.
+/// Runs a kernel on the host addresses of its operands, one thread after another.
 CUresult run_kernel(State& s, const KernelDescription& kernel, KernelArguments arguments, std::size_t threads) {
   for (std::uint32_t i = 0; i < arguments.inputs; ++i) {
     arguments.in[i] =
@@ -340,7 +339,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned, unsigned
 #undef PYC_ENTER_BESIDE_CAPTURES
 #undef PYC_ENTER
 
-/// A function of the driver, which may be called from any thread.
+/// Makes a function of the driver callable from any thread.
 template <auto kFunction>
 struct Locked;
 template <class... Arguments, CUresult (*kFunction)(Arguments...)>

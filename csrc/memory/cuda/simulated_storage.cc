@@ -52,7 +52,7 @@ std::shared_ptr<SimulatedStorage> SimulatedStorage::open(const Handle& handle) {
   ::close(file);
   if (found == nullptr) return nullptr;
   found->file_ = -1;
-  if (found->head_->id != handle.id || found->is_free()) return nullptr;  // its file descriptor is used again
+  if (found->head_->id != handle.id || found->is_free()) return nullptr;  // freed, or its file descriptor is used again
   for (std::atomic<std::int32_t>& entry : found->head_->mapped_by) {
     std::int32_t nobody = 0;
     if (!entry.compare_exchange_strong(nobody, getpid())) continue;

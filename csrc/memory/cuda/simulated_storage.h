@@ -1,4 +1,4 @@
-// Tests only: memory of a simulated device, which other processes of the machine can map, as CUDA's IPC allows.
+// Tests only: memory of a simulated device that other processes of the machine can map, as with CUDA IPC.
 #pragma once
 
 #include <array>
@@ -13,7 +13,6 @@ class SimulatedStorage {
  public:
   static constexpr std::size_t kMostMappings = 64;
 
-  /// What another process opens it by.
   struct Handle {
     std::array<char, 16> mark;
     std::int32_t process;
@@ -22,7 +21,7 @@ class SimulatedStorage {
   };
 
   static std::shared_ptr<SimulatedStorage> create(std::size_t bytes);
-  /// Null if there is no such memory, or no more.
+  /// Null if there is no such memory anymore.
   static std::shared_ptr<SimulatedStorage> open(const Handle& handle);
   ~SimulatedStorage();
   SimulatedStorage(const SimulatedStorage&) = delete;
@@ -32,25 +31,25 @@ class SimulatedStorage {
   std::size_t bytes() const { return bytes_; }
   Handle handle() const;
 
-  /// Its maker's: nobody may use it any more.
+  /// For the process that created it. Afterwards no process may use it.
   void free() { head_->is_free.store(true); }
   bool is_free() const { return head_->is_free.load(); }
-  /// Mappings that processes have which have not ended.
+  /// Mappings of processes that still run.
   std::size_t mappings() const;
 
  private:
   struct Head {
     std::uint64_t id;
     std::atomic<bool> is_free;
-    std::array<std::atomic<std::int32_t>, kMostMappings> mapped_by;  // processes; 0: none
+    std::array<std::atomic<std::int32_t>, kMostMappings> mapped_by;  // process numbers; 0 if unused
   };
 
   SimulatedStorage(int file, std::size_t bytes);
 
-  int file_;  // -1: a mapping
+  int file_;  // -1 for a mapping
   std::size_t bytes_;
   Head* head_;
-  std::atomic<std::int32_t>* mapped_ = nullptr;  // where this mapping is noted
+  std::atomic<std::int32_t>* mapped_ = nullptr;  // the entry of this mapping
 };
 
 }  // namespace pyc::cuda
