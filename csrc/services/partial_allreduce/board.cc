@@ -48,7 +48,7 @@ Board::Board(const std::shared_ptr<SharedMemory>& memory, const BoardShape& shap
   if (first && shape.local_ranks() > 1) events().check();
 }
 
-/// The first time: `describe(shared)` says why.
+/// Records the first failure. `describe(shared)` writes its cause.
 template <class Describe>
 void Board::fail_with(Describe describe) {
   if (shared_->is_failing.exchange(true)) return;

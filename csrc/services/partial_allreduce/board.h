@@ -1,11 +1,10 @@
-// What the ranks of one node share for one partial allreduce: what each has handed over (board_ranks.h), how far the
-// round is and the reduction that they do together (board_round.h), the results (board_records.h) and the buffers of it
-// all (board_buffers.h); and what they post in rounds that need none of this (board_posts.h). Everything here lies in
-// shared memory; a `Board` is one rank's way to it. The node may be alone, or one of several: then the node's leader
-// takes its part of the round to the others. docs/board.md has the protocol.
+// The shared memory in which the ranks of one node execute the rounds of one partial allreduce: the slots of the ranks
+// (board_ranks.h), the current round and its reduction (board_round.h), the completed rounds (board_records.h), the
+// buffers (board_buffers.h), and the posts of direct rounds (board_posts.h). A `Board` is one rank's view of it. If
+// there are other nodes, the node's leader exchanges data with them. docs/board.md describes the protocol.
 //
-// The mutex guards all of it but the atomics. It is held for a few instructions, and over a copy or a reduction only
-// where a direct round becomes the board's, or what it gave is kept: of 8 KiB of all ranks together at most.
+// The mutex guards everything except the atomics. It is held for a few instructions. It is held during a copy or a
+// reduction only to take over a direct round or to keep its result: at most 8 KiB for all ranks together.
 #pragma once
 
 #include <algorithm>
@@ -37,17 +36,17 @@ namespace pyc {
 
 class Board {
  public:
-  /// std::length_error if they cannot be counted.
+  /// Throws std::length_error if the size overflows.
   static std::size_t bytes(const BoardShape& shape);
 
-  /// `local`: the local rank. `first`: constructs what is shared; the others come after.
+  /// `local` is this rank's local rank. `first`: constructs the shared state, before the other ranks join.
   Board(const std::shared_ptr<SharedMemory>& memory, const BoardShape& shape, Rank local, bool first);
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
   const BoardShape& shape() const { return shape_; }
   RobustMutex& mutex() { return *mutex_; }
-  /// Rings when a round has completed, and when somebody who waits can help.
+  /// Rings when a round completes, and when a waiting rank can help.
   EventCount& events() { return *events_; }
 
   BoardRanks& ranks() { return ranks_; }
@@ -57,40 +56,38 @@ class Board {
   JointSum& joint_sum() { return joint_sum_; }
   BoardPosts& posts() { return posts_; }
 
-  /// That it has taken so far: pages that were never written take none. On devices all that there is.
+  /// Memory in use, in bytes: buffers that were never written do not count. On devices, only the host memory.
   std::size_t memory_bytes() const;
 
-  /// Rounds complete, without direct rounds since the board last took over.
+  /// Number of completed rounds, without direct rounds since the last takeover.
   RoundNumber completed() const { return records_.completed(); }
-  /// ... and with them, as far as this rank can see.
+  /// Number of completed rounds including direct rounds, as far as this rank can see.
   RoundNumber rounds() const { return std::max(completed(), posts_.completed()); }
-  /// Every rank of the communicator has closed it.
   bool ended() const { return round_.ended(); }
 
   // ---- between nodes
 
-  /// The node's leader should look; see `take_attention`.
+  /// Asks the node's leader to look at the board; see `take_attention`.
   void draw_attention() { shared_->attention.store(true, std::memory_order_release); }
   bool take_attention() {
     return shared_->attention.load(std::memory_order_relaxed) &&
            shared_->attention.exchange(false, std::memory_order_acq_rel);
   }
 
-  /// The leader is asked how every rank stands to a round; the answers come in `reports`. Under the mutex.
+  /// A request to the leader: collect the reports of all ranks on a round in `reports`. Under the mutex.
   struct Inquiry {
     RoundNumber round = kNoRound;
     bool is_new = false;
   };
   Inquiry& inquiry() { return shared_->inquiry; }
-  /// By rank of the communicator: how they stand to the round inquired of. Under the mutex.
+  /// By rank of the communicator. Under the mutex.
   Report* reports() { return reports_; }
 
   // ---- failures
 
-  /// The leader's engine, or this rank's device, cannot go on: everybody's next look throws what it threw. The first
-  /// counts.
+  /// Records a failure of the leader's engine or of this rank's device, for all ranks to throw. The first one counts.
   void fail(const std::exception_ptr& error);
-  /// The device of a rank, of another node too.
+  /// Records a failure of the device of `rank`, which may be on another node.
   void fail_device(Rank rank, std::string_view text);
   void check_failure() const;
   bool failed() const { return shared_->failed.load(std::memory_order_acquire); }
@@ -99,23 +96,23 @@ class Board {
     Rank rank;
     std::string text;
   };
-  /// ... by a device: then messages still find their way, though no data does.
+  /// The failure, if a device caused it. Messages between nodes still flow in that case, without data.
   std::optional<DeviceFailure> device_failure() const;
 
  private:
   static constexpr std::size_t kMostNamed = 16;
   enum class Failure : std::uint8_t { kTransport, kRank, kDevice };
 
-  // What is written often and what hardly ever is lie on different cache lines.
+  // Fields that are written often and fields that are written rarely lie on different cache lines.
   struct Shared {  // NOLINT(clang-analyzer-optin.performance.Padding)
     std::atomic<bool> attention{false};
     Inquiry inquiry;
-    alignas(64) std::atomic<bool> failed{false};  // why is written before
+    alignas(64) std::atomic<bool> failed{false};  // set after the fields that describe the failure
     std::atomic<bool> is_failing{false};
     Failure kind = Failure::kTransport;
     Rank failed_at = kNoRank;
     char failure[256] = {};
-    Rank dead[kMostNamed] = {};  // the first of them
+    Rank dead[kMostNamed] = {};
     std::uint32_t dead_count = 0;
   };
 
@@ -127,7 +124,7 @@ class Board {
 
   const std::shared_ptr<SharedMemory> owner_;
   const BoardShape shape_;
-  // In this order they lie in the memory.
+  // The order of the members is their order in the shared memory.
   BoardMemory memory_;
   RobustMutex* mutex_;
   EventCount* events_;
@@ -137,8 +134,8 @@ class Board {
   JointSum joint_sum_;
   BoardRound round_;
   BoardPosts posts_;
-  Report* reports_;       // as many as the communicator has ranks; 0 is `kSilent`
-  BoardBuffers buffers_;  // last: they take whole pages
+  Report* reports_;       // by rank of the communicator; zeroed memory is `kSilent`
+  BoardBuffers buffers_;  // last: takes whole pages
 };
 
 }  // namespace pyc

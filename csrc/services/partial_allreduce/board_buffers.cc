@@ -11,14 +11,14 @@
 
 namespace pyc {
 
-/// Of each rank: a deposit, one that a round has taken, one being written, two results that the application looks at
-/// and one that it gets instead, two that are kept for it; a total, and the records that it adds up. Then the records,
-/// the sum being reduced, and what goes between the nodes. On a device the application looks at no buffer of the board.
+/// Per rank: a deposit, one taken by a round, one being written, two results that the application reads, one that is
+/// copied instead, two kept records; with totals, a total and the records being added to it. Per node: the records, the
+/// sum, and the runs between nodes. On devices the application reads no buffer of the board.
 std::size_t BoardBuffers::count(const BoardShape& shape) {
   const std::size_t per_rank = (shape.on_device ? 6 : 8) + (shape.keeps_totals ? 1 + shape.records : 0);
   const std::size_t between_nodes = shape.on_device ? 0 : kRunsInFlight;
   std::size_t buffers = checked_product(per_rank, shape.local_ranks()) + shape.records + 1 + between_nodes;
-  if (shape.on_device) buffers = round_up(buffers, shape.local_ranks());  // arenas have equally many
+  if (shape.on_device) buffers = round_up(buffers, shape.local_ranks());  // arenas have equal numbers of buffers
   if (buffers > static_cast<std::size_t>(std::numeric_limits<BufferNumber>::max())) {
     throw std::length_error("history: a board cannot number " + std::to_string(buffers) + " buffers");
   }
@@ -37,7 +37,7 @@ BoardBuffers::BoardBuffers(BoardMemory& memory, const BoardShape& shape)
       count_(static_cast<std::uint32_t>(count(shape))),
       data_(shape.on_device ? DeviceMemory::shared() : memory.take_pages(checked_product(count(shape), stride_))) {
   if (!memory.constructs()) return;
-  // Taken from the end: 0, 1, 2 ...; on devices by turns of each arena's, so that no device serves all ranks.
+  // Taken from the end: 0, 1, 2 ... On devices the arenas alternate, so that no single device serves all ranks.
   const std::size_t arenas = shape.on_device ? shape.local_ranks() : 1;
   std::size_t place = stack_->free = static_cast<std::uint32_t>(count(shape));
   for (std::size_t first = 0; first < per_arena(shape, arenas); ++first) {

@@ -1,4 +1,4 @@
-// Hands out one piece of shared memory to the parts of a board, the same to each rank. Without memory it only counts.
+// Divides shared memory among the parts of a board, the same way on each rank. Without memory it only counts bytes.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace pyc {
 
-/// Arrays of the same length, each on cache lines of its own.
+/// Arrays of equal length. Each begins on its own cache line.
 template <class T>
 class SharedRows {
  public:
@@ -23,7 +23,7 @@ class SharedRows {
 
 class BoardMemory {
  public:
-  /// `base`: null to count only. `first`: constructs what is in it; the others come after.
+  /// `base`: null to count bytes only. `first`: constructs the objects, before the other ranks join.
   BoardMemory(std::byte* base, bool first) : base_(base), constructs_(first && base != nullptr) {}
 
   bool constructs() const { return constructs_; }
@@ -46,13 +46,13 @@ class BoardMemory {
     return taken;
   }
 
-  /// Zero at first, as new memory is: its pages are not touched before somebody uses them.
+  /// Relies on new memory being zero, so that pages stay untouched until their first use.
   template <class T>
   T* take_zeroed(std::size_t count) {
     return reinterpret_cast<T*>(take_bytes(count * sizeof(T), kLine));
   }
 
-  /// Left as it is.
+  /// Aligned to pages, not initialized.
   std::byte* take_pages(std::size_t bytes) { return take_bytes(bytes, kPage); }
 
   static constexpr std::size_t kLine = 64;

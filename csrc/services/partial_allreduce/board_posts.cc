@@ -33,8 +33,9 @@ PYC_HOT bool BoardPosts::all_posted(RoundNumber round) const {
   return true;
 }
 
-/// Whoever closes the posts looks for the missing post afterwards. So if all are there and the posts are open, nobody
-/// has closed them since one was missing, or they have been reopened: then this rank's post is marked.
+/// A rank that closes the posts looks for the missing post afterwards. If all posts are present and not closed, either
+/// no rank has closed them while one was missing, or they were closed and reopened. In the second case this rank's post
+/// is marked as taken.
 PYC_HOT BoardPosts::State BoardPosts::state(RoundNumber round) const {
   const std::atomic<Tag>& own = at(own_, round).tag;
   if (own.load() == taken(round)) return State::kTaken;
@@ -44,7 +45,7 @@ PYC_HOT BoardPosts::State BoardPosts::state(RoundNumber round) const {
   return own.load() == posted(round) ? note_complete(round) : State::kTaken;
 }
 
-/// It stays so, whoever closes the posts afterwards; while they are closed `state` could not tell.
+/// Remembers that the round is complete. It stays direct if the posts are closed later, but `state` could not tell.
 PYC_HOT BoardPosts::State BoardPosts::note_complete(RoundNumber round) const {
   RoundNumber found = found_->complete.load(std::memory_order_relaxed);
   while (found <= round && !found_->complete.compare_exchange_weak(found, round + 1, std::memory_order_relaxed)) {
@@ -52,10 +53,10 @@ PYC_HOT BoardPosts::State BoardPosts::note_complete(RoundNumber round) const {
   return State::kComplete;
 }
 
-/// Rounds that this rank has posted for, or that came before: all of them but the newest are complete.
+/// The newest round that this rank has posted for, plus 1. All earlier rounds are complete.
 RoundNumber BoardPosts::begun() const { return std::max(at(own_, 0).tag.load(), at(own_, 1).tag.load()) >> 1U; }
 
-/// That all have posted is not enough: the last of them may be too late, for a round that is being taken over.
+/// All posts may be present without the round being complete: the last post may be too late, during a takeover.
 RoundNumber BoardPosts::completed() const {
   const RoundNumber begun = on() ? this->begun() : 0;
   if (begun == 0 || state(begun - 1) == State::kComplete) return begun;
@@ -81,7 +82,7 @@ BoardPosts::State BoardPosts::decided(RoundNumber round) const {
   return all_posted(round) ? note_complete(round) : State::kOpen;
 }
 
-/// No round is complete that this rank has not posted for, unless it was the board's.
+/// A direct round that this rank has not posted for is not complete.
 RoundNumber BoardPosts::close(RoundNumber completed) {
   gate_->closed.store(true);
   const RoundNumber begun = this->begun();

@@ -1,7 +1,7 @@
-// The ranks of a node, on its board: what each has handed over and is owed, and who has arrived and left.
+// The ranks of a node on its board: deposits, results owed, and the sets of ranks that have arrived or left.
 //
-// Ranks go by their *local rank*, their place in the ascending list of the node's ranks. Under the board's mutex, but
-// for what is atomic.
+// Ranks are numbered by *local rank*, the index in the ascending list of the node's ranks. Everything except the
+// atomics needs the board's mutex.
 #pragma once
 
 #include <atomic>
@@ -17,38 +17,36 @@
 
 namespace pyc {
 
-/// The sum of completed rounds that a rank has not been given and the records hold no more.
+/// The sum of completed rounds that a rank has not received and that have no record anymore.
 struct RoundTotal {
-  BufferNumber buffer = kNoBuffer;  // none: nobody contributed to them
-  RoundNumber upto = 0;             // it holds rounds before this
+  BufferNumber buffer = kNoBuffer;  // none: the rounds had no contributors
+  RoundNumber upto = 0;             // contains rounds before this one
 };
 
-/// What waits to be taken of one rank, and what else the others must know of it.
 struct BoardSlot {
   ProcessId process;
   BufferNumber deposit = kNoBuffer;
-  std::uint64_t contributions = 0;   // combined in it
-  RoundNumber handed_over_at = 0;    // rounds completed when its oldest contribution came
-  RoundNumber fresh_for = kNoRound;  // the round in which its newest contribution arrived
-  std::uint64_t newest = 0;          // its sequence number
-  std::uint64_t lacking = 0;         // rounds in a row that this rank had nothing for
-  bool taken = false;                // its part in the running round, data or not
-  RoundNumber promised = kNoRound;   // its record is kept for this rank
-  RoundNumber given = 0;             // rounds before this have been given to the application
-  RoundNumber owed = kNoRound;       // ... or will be: all, until it closes
-  bool flush_waits = false;          // the record of the next flush round is kept for this rank
-  bool keeps = false;                // there may be something kept for it, see board_records.h
+  std::uint64_t contributions = 0;   // combined in the deposit
+  RoundNumber handed_over_at = 0;    // rounds completed when the oldest contribution was made
+  RoundNumber fresh_for = kNoRound;  // the round in which the newest contribution arrived
+  std::uint64_t newest = 0;          // sequence number of the newest contribution
+  std::uint64_t lacking = 0;         // consecutive rounds without data of this rank
+  bool taken = false;                // the current round has taken its part, with or without data
+  RoundNumber promised = kNoRound;   // the record of this round is kept for the rank
+  RoundNumber given = 0;             // the application has received the rounds before this one
+  RoundNumber owed = kNoRound;       // the application gets no round from this one on; kNoRound until it closes
+  bool flush_waits = false;          // the record of the next flush round is kept for the rank
+  bool keeps = false;                // a record may be kept for the rank, see board_records.h
   RoundTotal total;
-  bool folding = false;  // `total` is being added to
-  Seconds called = 0;    // when it last contributed or left
-  // Not guarded by the mutex, which a rank that dies may take with it.
-  std::atomic<bool> waits{false};  // it is in a call that has not returned
-  std::atomic<bool> gone{false};   // it has closed the collective, and is not missed any more
+  bool folding = false;  // a round is being added to `total`
+  Seconds called = 0;    // time of its last contribution, flush or close
+  // Not guarded by the mutex, which a rank may hold when it dies.
+  std::atomic<bool> waits{false};  // the rank waits in a call
+  std::atomic<bool> gone{false};   // it has closed the collective and done its last work; its process may end
 };
 
 class BoardRanks {
  public:
-  /// Of the rank `own`.
   BoardRanks(BoardMemory& memory, const BoardShape& shape, Rank own);
 
   Rank count() const { return count_; }
@@ -57,19 +55,19 @@ class BoardRanks {
   Rank own_local_rank() const { return own_; }
   BoardSlot& own() { return slots_[own_]; }
 
-  /// No rank before this one waits in a call.
+  /// No rank with a lower local rank waits in a call.
   bool own_is_first_that_waits() const;
 
-  // Sets of local ranks; of a node that is alone these are the ranks.
+  // Sets of local ranks. On a single node, local ranks are ranks.
   RankView arrived() const { return {arrived_, words_, counts_->arrived}; }
   RankView left() const { return {left_, words_, counts_->left}; }
   RankView closed() const { return {closed_, words_, counts_->closed}; }
 
-  /// This rank, in the armed round.
+  /// This rank arrives in the armed round.
   void arrive();
-  /// This rank: until the next flush round or, `for_good`, for ever.
+  /// This rank leaves until the next flush round, or permanently if `for_good`.
   void leave(bool for_good);
-  /// A round has completed: nobody has arrived in the next, and a flush round ends the leaving of those who flushed.
+  /// A round has completed: clears the arrivals. After a flush round, ranks that left to flush are back.
   void end_round(bool flush);
 
  private:
@@ -89,7 +87,6 @@ class BoardRanks {
   std::uint64_t* closed_;
 };
 
-/// Puts a rank into a set of `members`.
 inline void insert(std::uint64_t* set, Rank rank, Rank& members) {
   std::uint64_t& word = set[static_cast<std::size_t>(rank) / 64];
   const std::uint64_t bit = std::uint64_t{1} << (static_cast<unsigned>(rank) % 64);

@@ -8,7 +8,7 @@
 namespace pyc {
 namespace {
 
-/// From here on memory is worth more than the accounting, which takes a tenth of the time of a short round.
+/// For results of this size, the memory is worth the accounting, which takes a tenth of the time of a short round.
 constexpr std::size_t kLongBytes = std::size_t{256} << 10;
 
 }  // namespace
@@ -66,7 +66,7 @@ PYC_HOT void BoardRecords::evict_oldest() {
   const std::size_t index = index_of(completed());
   RoundRecord& record = *records_[index];
   if (record.round == kNoRound) return;
-  const bool with_data = !keeps_totals_;  // else it is in a total
+  const bool with_data = !keeps_totals_;  // with totals, the data is in a total
   for (Rank i = 0; i < ranks_.count(); ++i) {
     const BoardSlot& slot = ranks_[i];
     if (slot.promised == record.round) keep(promised_, index, i, with_data);

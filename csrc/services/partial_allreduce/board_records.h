@@ -1,6 +1,6 @@
-// What a board keeps of completed rounds: the newest ones, and what was promised to single ranks of older ones.
+// The records of completed rounds on a board: the newest rounds, and older rounds that were promised to single ranks.
 //
-// Under the board's mutex, but for `completed`.
+// All calls except `completed` need the board's mutex.
 #pragma once
 
 #include <atomic>
@@ -16,68 +16,62 @@
 
 namespace pyc {
 
-/// A completed round.
 struct RoundRecord {
   RoundNumber round = kNoRound;
   Rank initiator = kNoRank;
   std::uint32_t contributors = 0;
   std::uint32_t active = 0;
   bool flush = false;
-  Rank awaits = 0;                  // ranks of the node that are to be given it, and have not been
-  BufferNumber buffer = kNoBuffer;  // none: no contributors, or everybody has been given it
+  Rank awaits = 0;                  // ranks of the node that have yet to receive the result
+  BufferNumber buffer = kNoBuffer;  // none without contributors, or when all ranks have received it
 };
 
-/// One rank's share in it.
 struct RoundShare {
-  std::uint64_t newest_included = 0;  // sequence number; 0: none
+  std::uint64_t newest_included = 0;  // sequence number; 0 without data
   std::uint64_t staleness = 0;
 };
 
-/// What one rank is told of a completed round.
+/// A completed round, as one rank sees it.
 struct RoundView {
   const RoundRecord* record;
-  const std::uint64_t* members;  // bitmap of contributors, all ranks of the communicator
-  const RoundShare* share;       // of the rank that asks
+  const std::uint64_t* members;  // bitmap of contributors, by rank of the communicator
+  const RoundShare* share;       // of the calling rank
 };
 
 class BoardRecords {
  public:
-  /// `ranks` and `buffers`: of the same board, which owns all three.
   BoardRecords(BoardMemory& memory, const BoardShape& shape, BoardRanks& ranks, BoardBuffers& buffers);
 
-  /// Rounds complete. Written under the mutex; what came before is visible to whoever reads it.
+  /// Number of completed rounds. Written under the mutex with release order: a reader sees all earlier writes.
   RoundNumber completed() const { return completed_->rounds.load(std::memory_order_acquire); }
 
   RoundView newest() const;
-  /// Of a round; nothing if it is held no more.
+  /// The record of a round; nullopt if it is no longer held.
   std::optional<RoundView> of(RoundNumber round) const;
-  /// Of the newest flush round, after one that this rank was in.
+  /// The record of the newest flush round. Only after a flush round that included this rank.
   RoundView flush_record() const;
-  /// The one that the next to complete takes the place of.
+  /// The record that the next completed round replaces.
   const RoundRecord& oldest() const { return *records_[index_of(completed())]; }
 
-  /// Makes room: keeps the oldest record for the ranks that it was promised to, and drops it.
+  /// Drops the oldest record. Ranks to which it was promised keep a copy.
   void evict_oldest();
-  /// A round has completed: `members` and, by local rank, `shares` are copied. After `evict_oldest`.
+  /// Copies `members`, and `shares` by local rank. Call `evict_oldest` before and `count_round` after.
   void add(const RoundRecord& record, const std::uint64_t* members, const RoundShare* shares);
-  /// ... and this says so: the next round has begun.
   void count_round() { count_to(completed() + 1); }
-  /// This rank has been given the rounds from `first` on, before `end`, or will not ask for them: a result that nobody
-  /// else is to be given is released.
+  /// This rank has received rounds [first, end) or will not ask for them. Releases results that no other rank awaits.
   void give(RoundNumber first, RoundNumber end);
-  /// So many are complete: of direct rounds there is no record.
+  /// Sets the number of completed rounds. Direct rounds have no records.
   void count_to(RoundNumber rounds) { completed_->rounds.store(rounds, std::memory_order_release); }
-  /// Keeps a round for this rank alone.
   void keep_for_own(const RoundView& view);
 
-  /// What was kept for this rank alone of earlier rounds is not needed any more.
+  /// Drops the kept records of this rank for rounds earlier than `before`.
   void drop_kept(RoundNumber before);
 
  private:
   struct Completed {
     std::atomic<RoundNumber> rounds{0};
   };
-  /// A record by local rank, kept for that rank alone.
+  /// Records by local rank, each kept for that rank only.
   struct Kept {
     Kept(BoardMemory& memory, std::size_t ranks, std::size_t member_words);
     RoundView view(Rank local) const;
@@ -96,7 +90,7 @@ class BoardRecords {
   std::size_t length_;
   std::size_t member_words_;
   bool keeps_totals_;
-  bool releases_early_;  // results that every rank has been given; else when their records make room
+  bool releases_early_;  // releases a result when all ranks have it, not with its record
   Completed* completed_;
   SharedRows<RoundRecord> records_;
   SharedRows<std::uint64_t> members_;

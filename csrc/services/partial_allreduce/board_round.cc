@@ -22,11 +22,11 @@ BoardRound::BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex
       members_(memory.take<std::uint64_t>(shape.member_words())),
       shares_(memory.take<RoundShare>(shape.local_ranks())) {}
 
-// ------------------------------------------------------------------------------------------------ what is taken
+// ------------------------------------------------------------------------------------------------ taking data
 
 PYC_HOT void BoardRound::arrive() {
   ranks_.arrive();
-  // Grace does not move the initiator: it is the rank whose arrival made the round possible.
+  // Arrivals during the grace do not change the initiator, whose arrival made the round possible.
   if (state().grace_ends <= 0) state().newest_arrival = ranks_.own_local_rank();
 }
 
@@ -97,14 +97,14 @@ JointSum::Joined BoardRound::join() {
   return {.sum = buffers_.data(s.sum), .generation = s.generation, .is_filled = s.sum_is_filled};
 }
 
-/// Pieces that are left over were another rank's to fill: when all are done, each is filled.
+/// Another rank was adding to each left-over piece, so every piece has data when no rank is adding.
 void BoardRound::finish_joining(BufferNumber left_over) {
   State& s = state();
   if (--s.adding == 0) s.sum_is_filled = true;
   if (left_over != kNoBuffer) inputs_[s.inputs++] = {left_over, ranks_.own_local_rank()};
 }
 
-/// Nobody is awaited any more: the rest can be done at once.
+/// Ends the wait for data if no rank is awaited, and marks the totals that need the oldest record.
 PYC_HOT void BoardRound::settle() {
   State& s = state();
   if (s.awaited > 0) return;
@@ -125,8 +125,8 @@ PYC_HOT bool BoardRound::begin_batch() {
   const bool taken = s.phase == Phase::kTaken;
   if (s.batch > 0 || s.adding > 0 || s.inputs == 0 || (!taken && s.inputs == 1 && s.sum == kNoBuffer)) return false;
   if (s.sum == kNoBuffer) {
-    // In place on a deposit that its owner does not read at this moment. One that stays alone and that nobody will
-    // write to is the result as it is.
+    // Reduce in place into a deposit that its owner does not read. The only deposit of a round on a single node is the
+    // result unchanged, since no rank writes to it.
     const bool stays = taken && s.inputs == 1 && shape_.is_alone();
     auto* const alone = std::find_if(inputs_, inputs_ + s.inputs,
                                      [&](const Input& i) { return stays || buffers_.references(i.buffer) == 1; });
@@ -166,15 +166,15 @@ PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemo
     const bool wakes = begin_batch() && s.segments > 1;
     if (s.batch == 0 && !folds) return is_reduced();
     lock.unlock();
-    if (wakes) events_->ring();  // who waits may help
+    if (wakes) events_->ring();  // waiting ranks may help
     const bool helped = help(memory);
     if (folds) fold(memory);
     lock.lock();
     if (folds) {
       s.folding = false;
-      events_->ring();  // those behind may be given their totals
+      events_->ring();  // waiting ranks may take their totals
     }
-    if (!helped && !folds) return false;  // others are at it: the last of them goes on
+    if (!helped && !folds) return false;  // the last of the other ranks continues
   }
 }
 
@@ -198,7 +198,7 @@ PYC_HOT bool BoardRound::help(ReductionMemory& memory) {
   return helped;
 }
 
-/// Reads parts of the state that do not change while a segment of this batch is not done.
+/// Reads, without the mutex, only state that does not change while a segment of this batch is unfinished.
 PYC_HOT void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) {
   const State& s = state();
   const std::size_t element = size_of(shape_.elements.accumulator);
@@ -222,9 +222,9 @@ PYC_HOT bool BoardRound::is_reduced() const {
   return s.phase == Phase::kTaken && s.inputs == 0 && s.adding == 0 && !s.must_fold && !s.folding;
 }
 
-/// Adds the oldest record, which is to make room, to the totals of ranks that have not been given it.
+/// Adds the oldest record, which will be evicted, to the totals of ranks that have not received it.
 void BoardRound::fold(ReductionMemory& memory) {
-  const RoundRecord& old = records_.oldest();  // stays until `complete`, but not its data: a rank may leave meanwhile
+  const RoundRecord& old = records_.oldest();  // kept until `complete`; its data may go earlier, if a rank leaves
   for (Rank i = 0; i < ranks_.count(); ++i) {
     BoardSlot& slot = ranks_[i];
     std::unique_lock lock(*mutex_);
@@ -251,7 +251,7 @@ void BoardRound::fold(ReductionMemory& memory) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ its end
+// ------------------------------------------------------------------------------------------------ the end
 
 PYC_HOT void BoardRound::complete(const Outcome& outcome) {
   State& s = state();

@@ -1,13 +1,13 @@
-// The round under way on a board, and the reduction that the ranks of a node do together in it.
+// The current round of a board, and its reduction by the ranks of the node.
 //
-//   armed     a contribution is a deposit in its rank's slot, and may be an arrival
-//   started   what lies there has been taken into the round; ranks that have lacked data for too long are awaited, and
-//             what they bring is taken at once. Whoever waits reduces meanwhile what has been taken
-//   taken     nobody is awaited: what is handed over from now on is for the next round. The rest is reduced, then the
-//             round is completed by whoever reduced last, or goes between the nodes first
+//   armed     a contribution becomes a deposit in its rank's slot, and may be an arrival
+//   started   the round has taken the deposits. It awaits ranks that have lacked data for too long, and takes their
+//             data as soon as they bring it. Waiting ranks reduce the data taken so far
+//   taken     no rank is awaited: new contributions are for the next round. Ranks reduce the rest. The rank that
+//             finishes last completes the round, or hands it to the leader if there are other nodes
 //
-// The order of calls: `start`, `take_own` by ranks that are awaited, `work`, `complete`. All under the board's mutex,
-// but for `help`, `offers_help` and `ended`.
+// Order of calls: `start`, `take_own` by awaited ranks, `work`, `complete`. All calls except `help`, `offers_help` and
+// `ended` need the board's mutex.
 #pragma once
 
 #include <atomic>
@@ -33,34 +33,33 @@ class BoardRound {
  public:
   enum class Phase : std::uint32_t { kArmed, kStarted, kTaken, kEnded };
 
-  /// What this node's ranks bring to the round.
   struct Part {
     std::uint32_t contributors = 0;
     std::uint32_t active = 0;
-    std::uint32_t left = 0;    // ranks that had left (flush or close) when their part was taken
-    std::uint32_t closed = 0;  // ... of these, by close
+    std::uint32_t left = 0;    // ranks that had left (flush or close) when the round took their part
+    std::uint32_t closed = 0;  // how many of these had closed
   };
 
   struct State {
     Phase phase = Phase::kArmed;
     Rank initiator = kNoRank;
     Rank newest_arrival = kNoRank;  // local rank
-    Rank awaited = 0;               // ranks that the started round waits for
-    Seconds grace_ends = 0;         // 0: no grace runs
-    Seconds started_at = 0;         // 0: by a rank without a trace
+    Rank awaited = 0;               // number of ranks that the started round awaits
+    Seconds grace_ends = 0;         // 0 without a grace
+    Seconds started_at = 0;         // 0: the rank that started it has no trace
     std::uint64_t flushes = 0;
     Part part;
-    // The reduction: the first `batch` inputs are being reduced into `sum`, those behind wait for it.
+    // The reduction: the first `batch` inputs are being reduced into `sum`, later inputs wait for the next batch.
     BufferNumber sum = kNoBuffer;
     bool sum_is_filled = false;
     std::uint32_t inputs = 0;
     std::uint32_t batch = 0;
     std::uint32_t segments = 0;
-    std::uint32_t batches = 0;  // begun so far
-    // Ranks that reduce their arrays into `sum` by themselves. There is no batch meanwhile.
+    std::uint32_t batches = 0;
+    // Ranks that reduce their own arrays into `sum`. No batch runs while there are any.
     Rank adding = 0;
-    std::uint64_t generation = 0;  // of them: one ends when nobody is adding
-    bool must_fold = false;        // the oldest record is to be added to totals, by the first who works
+    std::uint64_t generation = 0;  // number of periods with `adding` > 0
+    bool must_fold = false;        // the next rank in `work` must add the oldest record to totals
     bool folding = false;
   };
 
@@ -72,54 +71,48 @@ class BoardRound {
     bool last;
   };
 
-  /// All of the same board, which owns them; `mutex` guards it.
+  /// `mutex` guards all other arguments.
   BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events, BoardRanks& ranks,
              BoardRecords& records, BoardBuffers& buffers, const JointSum& joint_sum);
 
-  /// Where what this rank does for rounds is recorded.
   void record_in(const TraceTrack& trace) { trace_ = trace; }
 
   State& state() { return shared_->state; }
   const State& state() const { return shared_->state; }
-  /// Bitmap of the contributors, all ranks of the communicator.
+  /// Bitmap of the contributors, by rank of the communicator.
   std::uint64_t* members() { return members_; }
 
-  /// This rank, in the armed round.
   void arrive();
   void start(Rank initiator);
   bool is_awaited(Rank local) const { return state().phase == Phase::kStarted && !ranks_[local].taken; }
-  /// This rank is awaited, and has brought data or left.
+  /// This rank must be awaited and must have brought data or left.
   void take_own();
-  /// This rank is awaited, and may reduce its data into the sum by itself.
+  /// Whether this rank is awaited and may reduce its data into the sum itself.
   bool may_join() const;
-  /// ... and does so, without the mutex, before it calls `finish_joining`.
+  /// Joins the round. The rank then adds its data without the mutex, and calls `finish_joining`.
   JointSum::Joined join();
-  /// `left_over`: a copy of what it has not added, or kNoBuffer.
+  /// `left_over`: a copy of the pieces that the rank has not added, or kNoBuffer.
   void finish_joining(BufferNumber left_over);
-  /// What has been taken is to be reduced together by whoever helps; false if there is nothing to do or a batch is
-  /// under way.
+  /// Offers the inputs taken so far for reduction by all helpers. False if there are none, or a batch is under way.
   bool begin_batch();
-  /// Does what is left to be done for the node's part, apart from what others are doing; releases the lock meanwhile.
-  /// Whether all of it is in `sum` now: the caller who gets true goes on with the round.
+  /// Does the remaining work of the node's part, except what other ranks are doing. Releases the lock while it
+  /// computes. True if the part is complete in `sum`: the caller must then continue the round.
   bool work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory);
-  /// The result is `sum`, of the ranks in `members`; the next round is armed, unless this was the last.
+  /// Publishes `sum`, the result of the ranks in `members`. Arms the next round, unless this was the last.
   void complete(const Outcome& outcome);
-  /// The round is over, and nobody is given a result: its data is lost, as is that of all rounds to come. Only who has
-  /// left is still known.
+  /// Ends a round without a result. The data of this round and of later rounds is lost, but departures still count.
   void abandon(const Outcome& outcome);
 
   // ---- without the mutex
 
-  /// Reduces what nobody else does yet; whether there was anything: then `work` is to be called.
+  /// Reduces unclaimed segments. True if there were any: the caller must then call `work`.
   bool help(ReductionMemory& memory);
   bool offers_help() const { return static_cast<std::uint32_t>(shared_->cursor.load(std::memory_order_acquire)) > 0; }
-  /// Every rank of the communicator has closed the collective.
   bool ended() const { return shared_->ended.load(std::memory_order_acquire); }
 
  private:
   struct Shared {
-    // Segments of the batch that nobody has claimed yet, and in the upper half which batch: a claim for another one
-    // fails.
+    // Number of unclaimed segments of the batch. The upper half is the batch number: a claim for another batch fails.
     alignas(64) std::atomic<std::uint64_t> cursor{0};
     alignas(64) std::atomic<std::uint32_t> segments_done{0};
     alignas(64) std::atomic<bool> ended{false};
@@ -127,7 +120,7 @@ class BoardRound {
   };
 
   enum class Data : std::uint8_t { kDeposit, kJoins };
-  /// Data to be reduced into `sum`. `left_over_of`: it is only what is left over of this rank's.
+  /// `left_over_of`: the rank, if the buffer only has the pieces that it has not added itself.
   struct Input {
     BufferNumber buffer = kNoBuffer;
     Rank left_over_of = kNoRank;

@@ -13,12 +13,11 @@
 namespace pyc {
 namespace {
 
-constexpr int kSpins = 1000;             // where every rank has a core: before a waiting rank yields
-constexpr int kYields = 200;             // before a waiting rank sleeps
-constexpr Seconds kLongestSleep = 0.05;  // then it looks whether it was interrupted
-constexpr Seconds kCheckPeriod = 0.25;   // whether everybody lives: some system calls for each rank
+constexpr int kSpins = 1000;             // looks before a waiting rank yields, if every rank has a core
+constexpr int kYields = 200;             // yields before a waiting rank sleeps
+constexpr Seconds kLongestSleep = 0.05;  // between checks for interrupts
+constexpr Seconds kCheckPeriod = 0.25;   // between checks for dead ranks: some system calls for each rank
 
-/// Cores that this process may run on.
 Rank usable_cores() {
   cpu_set_t cores;
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
@@ -66,7 +65,7 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
   const Seconds start = now();
   Seconds next_look = start + kLongestSleep;
   for (int idle = 0;; ++idle) {
-    const std::uint32_t rings = board_->events().rings();  // before looking: a later ring ends the sleep
+    const std::uint32_t rings = board_->events().rings();  // read before `done`: a later ring ends the sleep
     if (done()) return true;
     if (engine_.progress() == Progress::kCaller) engine_.advance();
     const Seconds waited = now() - start;

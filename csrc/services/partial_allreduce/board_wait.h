@@ -1,8 +1,8 @@
-// How a call of the application waits on its node's board: where every rank has a core it spins for a while, then it
-// lets others run, then it sleeps on the board's event count. A leader drives its engine meanwhile, which nothing rings
-// for.
+// How a call of the application waits on its node's board. If every rank has a core, it spins for a while. Afterwards
+// it yields, and finally sleeps on the board's event count. A leader drives its engine instead, since messages do not
+// ring.
 //
-// Owned by a PartialAllreduce; the application's calls come here, one thread at a time. Nothing is locked.
+// Owned by a PartialAllreduce and used by the application's calls, one thread at a time. Takes no locks.
 #pragma once
 
 #include <functional>
@@ -16,19 +16,18 @@ namespace pyc {
 
 class BoardWait {
  public:
-  /// `drives`: this rank is its node's leader. `longest_sleep`: how long it may miss what nothing rings for. What is
-  /// referred to outlives this.
+  /// `drives`: whether this rank is its node's leader. `longest_sleep`: longest delay of events that do not ring.
   BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& inspector, bool drives,
             Seconds longest_sleep);
 
-  /// Whether something has happened that nothing rings for if nobody sleeps.
+  /// Whether an event has happened that rings only if a rank sleeps.
   using News = std::function<bool()>;
 
-  /// Where every rank has a core: looks for a while whether a round completes, whether one offers help, or for `news`.
+  /// If every rank has a core: spins for a while until a round completes or offers help, or `news` is true.
   void spin(const News& news) const;
 
-  /// Until `done`, which is asked again and again; false after `timeout` seconds (negative: no limit). Throws what
-  /// `interrupt` does, RankFailedError if a rank of this node dies, and what the leader's engine failed with.
+  /// Waits until `done` is true; false after `timeout` seconds (negative: unlimited). Calls `done` repeatedly. Throws
+  /// the errors of `interrupt`, RankFailedError if a rank of this node dies, and any failure of the leader's engine.
   bool until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt,
              const News& news) const;
 

@@ -1,5 +1,5 @@
-// The buffers of a board on the devices of a node's ranks, and how they end (services/common/arena_seats.h). Owned by a
-// PartialAllreduce, which sees to it that `release` comes after all work on the board.
+// The buffers of a board in the memory of devices, one arena per rank, and when they are freed
+// (services/common/arena_seats.h). Owned by a PartialAllreduce, which calls `release` after all work on the board.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ namespace pyc {
 
 class DeviceBuffers {
  public:
-  /// Of the rank at `local`; `seats`: what the ranks share of ArenaSeats. Allocates this rank's arena.
+  /// Allocates this rank's arena. `local`: its local rank. `seats`: shared memory for ArenaSeats.
   DeviceBuffers(std::shared_ptr<Executor> executor, const BoardShape& shape, std::size_t local,
                 const std::shared_ptr<std::byte>& seats);
-  /// If others may still have the arena mapped, leaves it to the driver, which frees it with the process.
+  /// If other ranks may still have the arena mapped, the driver frees it with the process.
   ~DeviceBuffers();
   DeviceBuffers(const DeviceBuffers&) = delete;
   DeviceBuffers& operator=(const DeviceBuffers&) = delete;
 
   DeviceMemory& memory() { return memory_; }
 
-  /// Maps the arenas of all others, which are made.
+  /// Maps the arenas of the other ranks, which must have been allocated.
   void map_others();
-  /// Ends this rank's part, at first; then says whether nobody uses its arena any more, which is freed by that.
+  /// The first call ends this rank's mappings. True if no other rank uses this rank's arena, which is freed then.
   bool release();
   bool is_released() const { return seats_.is_released(); }
 

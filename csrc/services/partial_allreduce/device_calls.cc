@@ -1,5 +1,5 @@
-// Calls on devices: what is contributed is handed over when a stream of the application has made it
-// (device_handover.h). A call that is not handed over has no round yet, and is no arrival.
+// Calls on devices: a contribution is handed over when a stream of the application has produced it (device_handover.h).
+// Until then it has no round and is not an arrival.
 #include <algorithm>
 
 #include "core/error.h"
@@ -10,13 +10,13 @@ namespace pyc {
 std::shared_ptr<Call> PartialAllreduce::contribute_when_made(const std::byte* data, DeviceHandover::Producers producers,
                                                              const Engine::Interrupt& interrupt) {
   const DeviceHandover::Turn turn(*handover_);
-  await_handover(nullptr, -1, interrupt);  // of the call before: there is memory for one
+  await_handover(nullptr, -1, interrupt);  // of the previous call: there is memory for one
   check_may_contribute();
   std::shared_ptr<Call> call = new_call();
   call->round = kNoRound;
   on_device([&] { handover_->begin(call, data, producers); });
   const bool is_handed_over = hand_over_if_made();
-  if (leader_) engine_->advance();  // the arrival is on its way before the caller does anything else
+  if (leader_) engine_->advance();  // send the arrival before the caller does anything else
   if (!is_handed_over) engine_->work_in_background();
   return call;
 }
@@ -26,26 +26,26 @@ void PartialAllreduce::finish_handing_over(Seconds timeout, const Engine::Interr
   await_handover(nullptr, timeout, interrupt);
 }
 
-/// Whether nothing is left to be handed over. By who has entered.
+/// Whether nothing is left to hand over. The caller must have entered.
 bool PartialAllreduce::hand_over_if_made() {
   handover_->throw_failure();
   if (!handover_->is_open()) return true;
   try {
     return naming_the_dead([&] {
       if (!handover_->is_there() || !board_->mutex().comes_free(kSoon)) return false;
-      limit_ = kNever;  // the engine's progress may be at it, which answers no signals
+      limit_ = kNever;  // the progress thread may call this, and it handles no signals
       if (handover_->claim()) do_contribute(handover_->call(), handover_->values(), Taker::kLater);
       return true;
     });
   } catch (const ClosedError&) {
-    throw;  // this rank has left meanwhile: earlier calls can still be waited for
+    throw;  // this rank has left, but earlier calls can still be waited for
   } catch (const std::exception&) {
     handover_->fail(std::current_exception());
     throw;
   }
 }
 
-/// Of the engine's progress, to which nobody listens: the next call is told what went wrong.
+/// Called by the engine's progress. An error is kept, and the next call throws it.
 bool PartialAllreduce::advance_handover() {
   if (!handover_->is_open() || !handover_->try_enter()) return false;
   bool moved = true;
@@ -57,7 +57,7 @@ bool PartialAllreduce::advance_handover() {
   return moved;
 }
 
-/// Until all is handed over, or `call`, of before, is done. By who has entered. StallError after `timeout` seconds.
+/// Waits until everything is handed over or the earlier `call` is done. The caller must have entered.
 void PartialAllreduce::await_handover(Call* call, Seconds timeout, const Engine::Interrupt& interrupt) {
   const auto is_others = [&] { return call != nullptr && !handover_->is_of(*call); };
   const auto done = [&] {
@@ -68,7 +68,7 @@ void PartialAllreduce::await_handover(Call* call, Seconds timeout, const Engine:
     board_->check_failure();
   };
   if (wait_while_alive(*engine_, done, timeout, look, [this] { inspector_.check_alive(); }, {})) return;
-  if (is_others()) return;  // others are waited for
+  if (is_others()) return;  // `do_wait` reports the ranks that `call` waits for
   throw StallError("'" + options_.name + "': what this rank has contributed is not made after " + in_seconds(timeout) +
                    ": its stream on the device has other work, or hangs");
 }

@@ -1,9 +1,9 @@
-// A contribution on a device from the call on, until its values are there and the board gets them: the stream of the
-// application that makes them may have much to do before.
+// A contribution on a device, from the call until its values are ready and the board receives them. The application's
+// stream may have much work to do before.
 //
-// The values are copied to memory of this rank's own behind what makes them; who makes them goes on behind the copy. So
-// the application may overwrite them at once, and nobody waits. When the copy is done, either the application, in its
-// next call, or the engine's progress takes them to the board: whoever has *entered*.
+// A copy to this rank's own memory is queued after the work that produces the values, and the producing streams wait
+// for the copy. The application may therefore overwrite the values at once, and no thread waits. When the copy is done,
+// the application's next call or the engine's progress takes the values to the board: the thread that has *entered*.
 #pragma once
 
 #include <array>
@@ -20,17 +20,16 @@ namespace pyc {
 
 class DeviceHandover {
  public:
-  /// At most two: the stream that the application works on, and that of whoever made the array.
+  /// At most two: the stream that the application works on, and the stream that produces the array.
   using Producers = std::span<const std::unique_ptr<Stream>>;
 
-  /// Of contributions of `bytes`. `executor` outlives it.
   DeviceHandover(Executor& executor, std::size_t bytes);
-  /// If a copy is under way, leaves its memory to the driver, which frees it with the process.
+  /// If a copy is under way, the driver frees its memory with the process.
   ~DeviceHandover();
   DeviceHandover(const DeviceHandover&) = delete;
   DeviceHandover& operator=(const DeviceHandover&) = delete;
 
-  /// For as long as it lives, the other thread leaves what is below alone.
+  /// Enters, and leaves when it is destroyed. Only one thread at a time can have entered.
   class Turn {
    public:
     explicit Turn(DeviceHandover& handover);
@@ -41,25 +40,23 @@ class DeviceHandover {
    private:
     DeviceHandover& handover_;
   };
-  /// False if the other thread has entered.
   bool try_enter() { return !entered_.test_and_set(std::memory_order_acquire); }
   void leave() { entered_.clear(std::memory_order_release); }
 
-  /// After what `producers` have been given so far. Only if none is open. std::invalid_argument, and nothing is copied,
-  /// if one of them takes no work.
+  /// Queues the copy after the present work of `producers`. Only if no contribution is open. If a producer accepts no
+  /// work, throws std::invalid_argument and copies nothing.
   void begin(std::shared_ptr<Call> call, const std::byte* values, Producers producers);
-  /// Whether there is one that the board has not got; also for who has not entered.
+  /// Whether a contribution has not reached the board. Any thread may call this.
   bool is_open() const { return open_.load(std::memory_order_acquire); }
   bool is_of(const Call& call) const { return is_open() && call_.get() == &call; }
-  /// Whether its values are there.
   bool is_there() { return there_->reached(); }
   const std::byte* values() const { return values_.get(); }
-  /// Ends it: who is told true takes its values to the board, or drops them; also for who has not entered.
+  /// A thread that gets true takes the values to the board or drops them. Any thread may call this.
   bool claim() { return open_.exchange(false, std::memory_order_acq_rel); }
-  /// For who was told true.
+  /// Only after `claim` has returned true.
   const std::shared_ptr<Call>& call() const { return call_; }
 
-  /// What went wrong: all later calls throw it.
+  /// Records an error, which all later calls throw.
   void fail(std::exception_ptr error) {
     error_ = std::move(error);
     claim();
@@ -72,7 +69,7 @@ class DeviceHandover {
   const std::size_t bytes_;
   ExecutorMemory values_;
   std::unique_ptr<Stream> stream_;
-  std::array<std::unique_ptr<Event>, 2> called_;  // by producer
+  std::array<std::unique_ptr<Event>, 2> called_;
   std::unique_ptr<Event> there_;
   std::atomic_flag entered_;
   std::atomic<bool> open_{false};

@@ -1,8 +1,8 @@
-// Calls of a partial allreduce in direct rounds: see board_posts.h.
+// Calls of a partial allreduce in direct rounds (board_posts.h).
 //
-// A call goes this way if the rank has been given all that it was promised, and so does nothing but contribute and
-// wait. One that it has not waited for when it calls again, or flushes, moves to the board, with the round if that is
-// open.
+// A call is direct if this rank has received everything that it was promised, so that it only contributes and waits. If
+// the rank calls again or flushes before it has waited for the call, the call moves to the board. If its round is still
+// open, the round moves too.
 #include <utility>
 
 #include "core/hot.h"
@@ -13,7 +13,7 @@ namespace pyc {
 
 using State = BoardPosts::State;
 
-/// A round that takes this rank's data without its call is the board's, and has been counted there.
+/// A round that took this rank's data without a call belongs to the board, and `completed` counts it.
 PYC_HOT bool PartialAllreduce::may_contribute_directly() const {
   const BoardPosts& posts = board_->posts();
   return posts.on() && !posts.closed() && pending_.empty() && results_.given() == accounted_ &&
@@ -33,9 +33,9 @@ PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& 
   posts.post(round, call->made, sequence_ + 1);
   State state = posts.state(round);
   if (state == State::kUndecided) {
-    const Lock lock = reenter();  // the post cannot be taken back
+    const Lock lock = reenter();  // the post is visible, so this call cannot be repeated
     state = posts.decided(round);
-    if (state == State::kOpen) {  // too late: the board has taken the round over without this post
+    if (state == State::kOpen) {  // the board has taken over the round without this post
       posts.take(board_->ranks().own_local_rank(), round);
       return false;
     }
@@ -51,7 +51,7 @@ PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& 
   return true;
 }
 
-/// Whether the call is done, if its round is a direct one; else the call waits on the board now.
+/// Whether the call is done, if its round is direct. nullopt: the call now waits for a round of the board.
 PYC_HOT std::optional<bool> PartialAllreduce::try_finish_directly(Call& call) {
   const BoardPosts& posts = board_->posts();
   State state = posts.state(call.round);
@@ -75,7 +75,7 @@ PYC_HOT std::optional<bool> PartialAllreduce::try_finish_directly(Call& call) {
   return true;
 }
 
-/// Under the mutex, with the posts taken over.
+/// Under the mutex, after `take_over_posts`.
 void PartialAllreduce::move_direct_call() {
   const std::shared_ptr<Call> call = std::move(direct_call_);
   if (board_->posts().decided(call->round) == State::kTaken) {

@@ -1,12 +1,12 @@
-// Calls of a partial allreduce that join a round: see joint_sum.h.
+// Calls of a partial allreduce that join a round (joint_sum.h).
 //
-// Under Full on one node every call does, if its rank contributes once to each round: the first starts the round.
+// Under Full on a single node, every first call of a rank in a round joins. The first of all starts the round.
 #include "core/hot.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 
 namespace pyc {
 
-/// Under the mutex: whether the round takes this rank's data now, which then need not be kept for it.
+/// Whether the current round takes this rank's data at once, without a deposit. May start the round. Under the mutex.
 PYC_HOT bool PartialAllreduce::may_join() {
   Board& board = *board_;
   promise_kept();

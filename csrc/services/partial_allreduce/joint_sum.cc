@@ -10,7 +10,7 @@
 namespace pyc {
 namespace {
 
-// Looks at pieces that others are at, before those are left over: some microseconds, then some turns of the scheduler.
+// Looks at pieces that other ranks are adding to, before they are left over: some microseconds, then some yields.
 constexpr int kRelaxedLooks = 100;
 constexpr int kLooks = 150;
 

@@ -1,10 +1,11 @@
-// The sum of a round into which ranks reduce their own arrays, without a copy of them.
+// The sum of a round, into which ranks reduce their own arrays without a deposit.
 //
-// A rank that a started round awaits *joins* it: it reduces its array into the sum piece by piece, each piece under a
-// word of its own, before its call returns. The ranks begin at different pieces. No rank waits for another one: pieces
-// that others are at for long are left over, as a copy that counts as an input of the round (board_round.h).
+// A rank that a started round awaits *joins* it: before its call returns, the rank reduces its array into the sum piece
+// by piece. Each piece has a word that ranks set to busy, and each rank begins at another piece. No rank waits for
+// another. If other ranks stay busy on some pieces, a rank copies these pieces, and the copy becomes an input of the
+// round (board_round.h).
 //
-// `Joined` is given under the board's mutex; `add` and `copy_left_over` need none.
+// A `Joined` is made under the board's mutex; `add` and `copy_left_over` do not need it.
 #pragma once
 
 #include <atomic>
@@ -20,31 +21,28 @@ namespace pyc {
 
 class JointSum {
  public:
-  /// Of the rank `own`.
   JointSum(BoardMemory& memory, const BoardShape& shape, Rank own);
 
-  /// Ranks may join rounds on this board.
   bool on() const { return pieces_ > 0; }
 
-  /// How a rank found the sum.
+  /// The state of the sum when a rank joins.
   struct Joined {
     std::byte* sum;
     std::uint64_t generation;  // of ranks that add at the same time, from 1
-    bool is_filled;            // when the first of them joined
+    bool is_filled;            // the sum had data when the first of them joined
   };
 
-  /// Reduces `count` elements into the sum. False if pieces are left over.
+  /// Reduces this rank's array into the sum. False if pieces are left over.
   bool add(const Joined& joined, ReductionMemory& memory, const std::byte* data);
-  /// Copies them to where they are in `to`, a buffer.
+  /// Copies the left-over pieces to their places in the buffer `to`.
   void copy_left_over(ReductionMemory& memory, std::byte* to, const std::byte* data) const;
 
-  /// Of a buffer that `copy_left_over` wrote: whether the byte is in it.
+  /// Whether the buffer that `copy_left_over` wrote contains this byte.
   bool is_left_over(Rank local, std::size_t byte) const { return is_missing(local, byte / shape_.piece_bytes); }
-  /// The first byte behind the piece that has this one.
   std::size_t end_of_piece(std::size_t byte) const { return (byte / shape_.piece_bytes + 1) * shape_.piece_bytes; }
 
  private:
-  /// An empty piece has an earlier value than its generation's.
+  /// A piece is empty if its word is from an earlier generation.
   using Word = std::atomic<std::uint64_t>;
   static constexpr std::uint64_t busy(std::uint64_t generation) { return 2 * generation + 1; }
   static constexpr std::uint64_t filled(std::uint64_t generation) { return 2 * generation + 2; }
@@ -59,8 +57,8 @@ class JointSum {
   const BoardShape& shape_;
   const Rank own_;
   const std::size_t pieces_;
-  SharedRows<Word> words_;             // by piece
-  SharedRows<std::uint64_t> missing_;  // by local rank: bitmap of the pieces that it has not added
+  SharedRows<Word> words_;
+  SharedRows<std::uint64_t> missing_;  // by local rank: bitmap of pieces that the rank has not added
 };
 
 }  // namespace pyc

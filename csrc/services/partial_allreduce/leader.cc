@@ -9,7 +9,7 @@
 namespace pyc {
 
 PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
-  // No elements still make a round: the plan then has one element of no bytes.
+  // A round without elements still runs. Its plan has one element, of zero bytes.
   const std::size_t count = std::max<std::size_t>(options.count, 1);
   if (!options.on_device) {
     return plan_partial_allreduce(options.activation, options.algorithm, nodes.of(rank), nodes.count(), count);
@@ -39,7 +39,7 @@ Leader::Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOp
   make_scratch();
 }
 
-/// What no run touches once it has its result, all runs share: before it the next one is not armed.
+/// Allocates the buffers that no run uses after its result. Runs share them: the next is armed after the result.
 void Leader::make_scratch() {
   for (const BufferId buffer : plan_.schedule.unused_after(plan_.result)) {
     if (buffer == plan_.data.buffer || (plan_.staging && buffer == plan_.staging->buffer)) continue;
@@ -50,7 +50,7 @@ void Leader::make_scratch() {
 }
 
 bool Leader::advance() {
-  bool moved = staging_ != nullptr && advance_devices();  // a failure is told before what the rank does after it
+  bool moved = staging_ != nullptr && advance_devices();  // a failure is sent before later events of this rank
   if (board_.take_attention()) {
     read_board();
     moved = true;
@@ -67,9 +67,9 @@ bool Leader::advance() {
   return moved;
 }
 
-// ------------------------------------------------------------------------------------------------ who is there
+// ------------------------------------------------------------------------------------------------ arrivals
 
-/// Finds out what the ranks of this node have done since the last look.
+/// Reads arrivals, departures and inquiries of this node's ranks.
 void Leader::read_board() {
   if (phase_ == Phase::kEnded) return;
   std::vector<Rank> arrived;
@@ -92,7 +92,6 @@ void Leader::read_board() {
   if (inquired != kNoRound) inquire(inquired);
 }
 
-/// A rank of this node has arrived in the present round.
 void Leader::arrive(Rank rank) {
   arrived_.insert(rank);
   if (phase_ != Phase::kArmed) return;
@@ -105,8 +104,8 @@ void Leader::arrive(Rank rank) {
   }
 }
 
-/// The node that counts the arrivals. The root of the activation, if there is one: another node would have to ask it to
-/// start, and the root would have to wake once more.
+/// The node that counts arrivals: the root of the activation, if there is one. Another node would have to ask the root
+/// to start, which would wake the root once more.
 Rank Leader::coordinator_node() const {
   if (plan_.root != kNoRank) return plan_.root;
   return nodes_.of(coordinator_of(options_.policy, round_, nodes_.size()));
@@ -119,15 +118,15 @@ Leader::Requests& Leader::requests_of(RoundNumber round) {
 }
 
 void Leader::count_arrival(Rank rank, RoundNumber round) {
-  if (round < round_) return;  // of a round that has completed here meanwhile
+  if (round < round_) return;  // the round has completed here
   Requests& requests = requests_of(round);
   requests.arrived.insert(rank);
-  // Grace does not move the initiator: it is the rank whose arrival made the round possible.
+  // Arrivals during the grace do not change the initiator, whose arrival made the round possible.
   if (grace_ends_ == Collective::kNever || round != round_) requests.newest_arrival = rank;
   reconsider();
 }
 
-/// A node below this one in the activation's tree asks it to start too: `initiator` has started the round.
+/// A node below this one in the activation's tree asks to start the round that `initiator` has started.
 void Leader::request_start(Rank initiator, RoundNumber round) {
   if (round < round_) return;
   Requests& requests = requests_of(round);
@@ -144,7 +143,7 @@ void Leader::leave(Rank rank, bool for_good) {
 
 // ------------------------------------------------------------------------------------------------ rounds
 
-/// A rank has arrived or left, or the round has just been armed: may it start?
+/// Starts the armed round, or its grace, if the policy allows it.
 void Leader::reconsider() {
   if (phase_ != Phase::kArmed) return;
   const Requests& requests = requests_of(round_);
@@ -157,7 +156,7 @@ void Leader::reconsider() {
   if (grace_ends_ == Collective::kNever) grace_ends_ = engine_.transport().now() + options_.policy.grace;
 }
 
-/// Fires this node's own trigger, and asks the node above it in the activation's tree to do the same.
+/// Fires this node's trigger, and asks the node above in the activation's tree to do the same.
 void Leader::start(Rank initiator) {
   initiator_ = initiator;
   grace_ends_ = Collective::kNever;
@@ -166,12 +165,12 @@ void Leader::start(Rank initiator) {
   current_->run->pump();
 }
 
-/// The round has reached this node: the board takes what its ranks have.
+/// The activation has reached this node: the board takes the data of its ranks.
 void Leader::activated(Run& run) {
   phase_ = Phase::kActive;
   engine_.recorder().note(id_, round_, FlightRecorder::State::kStarted);
   grace_ends_ = Collective::kNever;
-  run.fire(plan_.start);  // consumed, if another node started the round
+  run.fire(plan_.start);  // uses up the trigger if another node started the round
   if (!is_lost_) {
     const Lock lock(board_.mutex());
     board_.round().start(initiator_);
@@ -179,7 +178,7 @@ void Leader::activated(Run& run) {
   release();
 }
 
-/// Sends the node's part on its way, if it is complete.
+/// Passes the node's part to the run, if the part is complete.
 bool Leader::release() {
   if (draining_.size() > kMostDraining) return false;
   if (is_lost_) {
@@ -199,7 +198,7 @@ bool Leader::take_part() {
   if (!work(lock)) return false;
   BoardRound::State& s = board_.round().state();
   if (s.sum == kNoBuffer) s.sum = board_.buffers().take();
-  if (staging_ == nullptr) {  // else what the run sends later is in memory of its own
+  if (staging_ == nullptr) {  // on devices, the run sends from its own memory
     board_.buffers().retain(s.sum);
     current_->data = s.sum;
   }
@@ -214,11 +213,11 @@ bool Leader::take_part() {
 }
 
 void Leader::complete(Run& run) {
-  if (run.failed()) is_lost_ = true;  // of another node, whose leader tells why
+  if (run.failed()) is_lost_ = true;  // on another node, whose leader reports why
   const Presence& all = run.presence().at(data_blocks_.first);
   const auto members = run.presence().members(data_blocks_.first);
   const auto size = static_cast<std::uint32_t>(nodes_.size());
-  // Flush: every rank had left before its part was taken, so nothing can be waiting any more.
+  // In a flush round every rank had left before its part was taken, so no data is pending anymore.
   const BoardRound::Outcome outcome{.initiator = all.initiator,
                                     .contributors = all.contributors,
                                     .active = all.active,
@@ -305,9 +304,9 @@ void Leader::inquire(RoundNumber round) {
   answer(node_, round);
 }
 
-/// Passes a departure on, along a binomial tree of the nodes rooted at the one that the rank is of: no node has more
-/// than ceil(log2 nodes) messages to send, and those of one origin stay in order. If the collective has ended at a node
-/// it is passed on no further: then every rank has closed, and the nodes below learn that from the same round.
+/// Forwards a departure along a binomial tree of the nodes, rooted at the rank's node. A node sends at most ceil(log2
+/// nodes) messages, and departures of one origin stay in order. A node where the collective has ended stops forwarding:
+/// then every rank has closed, and the nodes below learn that from the same round.
 void Leader::pass_on(const Departure& departure) {
   if (phase_ == Phase::kEnded) return;
   for (const Rank node : BinomialTree(node_, nodes_.count(), nodes_.of(departure.rank)).children()) {
@@ -315,7 +314,6 @@ void Leader::pass_on(const Departure& departure) {
   }
 }
 
-/// Reports how the ranks of this node stand to a round.
 void Leader::answer(Rank node, RoundNumber round) {
   const std::vector<Rank>& ranks = board_.shape().ranks;
   const std::vector<Report> reports = inspector_.reports_here(round);

@@ -1,16 +1,17 @@
-// The rounds of a partial allreduce between nodes (eager-SGD, Li et al. 2020, sections 4 and 5). One rank of each node,
-// its leader, acts for all of them: it reports arrivals and departures to the other leaders, starts the round when any
-// node does, reduces the node's part with theirs by a schedule, and publishes the result on its node's board.
+// The rounds of a partial allreduce between nodes (eager-SGD, Li et al. 2020, sections 4 and 5). The leader of a node
+// acts for all of its ranks. It reports arrivals and departures to the other leaders, starts the round when any node
+// does, reduces the node's part with the other parts by a schedule, and publishes the result on its node's board.
 //
-// It is a state machine without clock or I/O of its own, under the engine's progress lock: the same code over MPI, over
-// loopback threads and in the simulator. It meets the applications of its node on the board, under the board's mutex.
+// A state machine without a clock or I/O of its own, under the engine's progress lock. The same code runs over MPI,
+// over loopback threads and in the simulator. It shares data with the applications of its node through the board, under
+// the board's mutex.
 //
-//   armed     receives of the activation are posted; what arrives on the board may start the round
-//   active    activated by this node or another: the board takes what its ranks have and reduces it
-//   running   the node's part is complete and on its way; the result is published when it comes
+//   armed     receives of the activation are posted; an arrival on the board may start the round
+//   active    this node or another has started the round: the board takes the data of its ranks and reduces it
+//   running   the node's part is complete, and the run reduces it with the other parts
 //
-// Of data on devices the run works on pinned memory of the host (staging.h), and the plan has the copies there and
-// back. If a device fails, rounds go on without data until all ranks have closed, and no result is published.
+// For data on devices, the run works in pinned host memory (staging.h), and the plan contains the copies to and from
+// it. If a device fails, rounds continue without data until all ranks have closed, and no result is published.
 #pragma once
 
 #include <atomic>
@@ -42,13 +43,12 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
 
 class Leader {
  public:
-  /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. `staging`: of data on devices,
-  /// else null.
+  /// All references must outlive this object. `id`: of the collective. `staging`: for data on devices, otherwise null.
   Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
          Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id, Staging* staging);
 
-  /// Makes the next round ready to be started by any node. The owner calls it once after construction: it posts
-  /// receives, and must not be followed by the destructor.
+  /// Arms the next round, so that any node can start it. The owner calls it once after construction. It posts receives,
+  /// so an exception must not destroy the leader afterwards.
   void arm();
   bool advance();
   void on_message(Rank from, ConstBytes message);
@@ -57,7 +57,7 @@ class Leader {
   bool finished() const { return phase_ == Phase::kEnded && draining_.empty(); }
   std::vector<Rank> not_closed() const { return membership_.not_in(membership_.closed()); }
   const Schedule& schedule() const { return plan_.schedule; }
-  /// Of what runs hold besides the board's buffers. May be called without the engine's lock.
+  /// Memory of the runs, without the buffers of the board. Does not need the engine's lock.
   std::size_t memory_bytes() const { return memory_bytes_; }
 
  private:
@@ -66,19 +66,18 @@ class Leader {
 
   struct PooledRun {
     std::unique_ptr<Run> run;
-    BufferNumber data = kNoBuffer;  // bound to it until it has retired
+    BufferNumber data = kNoBuffer;  // bound to the run until it has retired
   };
 
-  /// What other nodes have asked for in a round: this node has its coordinator, or is above them in the activation's
-  /// tree.
+  /// Requests for a round, if this node is its coordinator or has nodes below it in the activation's tree.
   struct Requests {
     RoundNumber round = 0;
     RankSet arrived = {};
     Rank newest_arrival = kNoRank;
-    Rank starter = kNoRank;  // lowest rank that asked to start it
+    Rank starter = kNoRank;  // lowest rank whose start was requested
   };
 
-  // Messages between leaders. Ranks have 64 bits where a message would have padding otherwise.
+  // Messages between leaders. Ranks have 64 bits where a message would otherwise have padding.
   struct Arrival {
     RoundNumber round;
     std::int64_t rank;
@@ -90,7 +89,7 @@ class Leader {
   struct Departure {
     std::uint64_t epoch;
     Rank rank;
-    std::uint32_t closed;  // for good
+    std::uint32_t closed;  // 1: permanently
   };
   struct Inquiry {
     RoundNumber round;
@@ -100,10 +99,10 @@ class Leader {
     Rank rank;
     Report report;
   };
-  /// A rank's device has failed: a part of the text that says why.
+  /// The failure of a rank's device. The text may take several messages.
   struct DeviceFailure {
     Rank rank;
-    std::uint32_t more;  // parts follow
+    std::uint32_t more;  // 1: more of the text follows
     using Tail = char;
   };
   using Messages = Mailbox<Arrival, Start, Departure, Inquiry, RankReport, DeviceFailure>;
@@ -134,7 +133,7 @@ class Leader {
   void answer(Rank node, RoundNumber round);
   void pass_on(const Departure& departure);
   ReductionMemory& messages_memory() { return staging_ == nullptr ? memory_ : host_memory(); }
-  std::size_t element_bytes() const {  // no elements still make a round
+  std::size_t element_bytes() const {  // a round without elements still runs
     return options_.count > 0 ? size_of(board_.shape().elements.accumulator) : 0;
   }
   template <class Message>
@@ -158,18 +157,18 @@ class Leader {
   Phase phase_ = Phase::kArmed;
   RoundNumber round_ = 0;
   Membership membership_;
-  RankSet arrived_;  // in round_, of this node
+  RankSet arrived_;  // of this node, in round_
   Rank initiator_ = kNoRank;
-  Requests requests_[2];  // of round_ and of the next, by parity: others may be one round ahead
+  Requests requests_[2];  // of round_ and the next round, by parity: other nodes may be one round ahead
   Seconds grace_ends_ = Collective::kNever;
-  std::vector<std::pair<BufferId, BufferPtr>> scratch_;  // of whichever run is under way
+  std::vector<std::pair<BufferId, BufferPtr>> scratch_;  // of the run under way
   std::vector<std::unique_ptr<PooledRun>> pool_of_runs_;
-  std::atomic<std::size_t> memory_bytes_{0};  // of these
+  std::atomic<std::size_t> memory_bytes_{0};  // of runs and scratch
   std::vector<PooledRun*> idle_runs_;
-  std::vector<PooledRun*> draining_;  // complete, with sends or activations still in flight
+  std::vector<PooledRun*> draining_;  // complete, but with sends or activations in flight
   PooledRun* current_ = nullptr;
-  bool is_lost_ = false;  // a device has failed, here or elsewhere: this node has no data any more
-  bool is_told_ = false;  // ... and all nodes are told why, by this one or another
+  bool is_lost_ = false;  // a device has failed, here or elsewhere; this node has no data anymore
+  bool is_told_ = false;  // all nodes know why, from this node or another
   std::map<Rank, std::string> failure_texts_;
 };
 

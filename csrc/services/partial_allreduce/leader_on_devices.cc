@@ -1,4 +1,4 @@
-// A leader whose node has its data on devices: what these do of its runs, and rounds after a device has failed.
+// The leader of a node with data on devices: copies between device and host, and rounds after a device has failed.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace pyc {
 
-/// What devices have done of the run, and what has failed.
+/// Handles completed copies of the run, and failures.
 bool Leader::advance_devices() {
   bool moved = false;
   while (const std::optional<OpId> done = staging_->take_done()) {
@@ -21,7 +21,7 @@ bool Leader::advance_devices() {
   return moved;
 }
 
-/// As `work` of the board; if a device fails in it, the next look goes on without data.
+/// Calls `work` of the board's round. If a device fails in it, the next `advance` continues without data.
 bool Leader::work(Lock& lock) {
   if (staging_ == nullptr) return board_.round().work(lock, memory_);
   try {
@@ -33,21 +33,20 @@ bool Leader::work(Lock& lock) {
   }
 }
 
-/// The device has failed with `error`.
 void Leader::lose_data(const std::exception_ptr& error) {
-  inspector_.check_alive();  // a rank that dies may take its memory with it
+  inspector_.check_alive();  // a dead rank's memory may be gone: then report the death
   board_.fail(error);
   lose_data();
 }
 
-/// From now on this node takes part without data, and what it has sent of this round is not to be used: so every
-/// message finds its receive, and the ranks of all nodes can close.
+/// From now on this node takes part without data, and no node may use the data that it has sent in this round. Every
+/// message still finds its receive, so the ranks of all nodes can close.
 void Leader::lose_data() {
   is_lost_ = true;
   if (current_ != nullptr) current_->run->fail();
 }
 
-/// Only who has left counts. The board is left as it is: nobody is given anything any more.
+/// Only departures count. The board stays as it is, since no rank receives a result anymore.
 void Leader::take_part_without_data() {
   const Lock lock(board_.mutex());
   const Presence own{.left = static_cast<std::uint32_t>(board_.ranks().left().count()),
@@ -58,10 +57,10 @@ void Leader::take_part_without_data() {
   current_->run->fail();
 }
 
-/// The other nodes are told which rank's device has failed, and why: a text in as many messages as it takes.
+/// Sends the rank and the text of the failure to the other nodes, in as many messages as necessary.
 void Leader::tell_failure() {
   const std::optional<Board::DeviceFailure> failure = board_.device_failure();
-  if (!failure) return;  // the engine's, which tells nobody any more
+  if (!failure) return;  // a failure of the engine, which sends nothing anymore
   is_told_ = true;
   lose_data();
   constexpr std::size_t kMost = mailbox::kLongestTail<DeviceFailure>;

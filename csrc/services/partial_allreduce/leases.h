@@ -1,7 +1,7 @@
-// Buffers of a board in which the application looks at results.
+// Buffers of a board that the application reads as results.
 //
-// Whoever lets go of such a result, in whichever thread, only sets a flag: the buffer is given back when this rank has
-// the board's mutex anyway.
+// Any thread may release such a result, and only sets a flag. The rank gives the buffer back when it next holds the
+// board's mutex.
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@ class Leases {
  public:
   explicit Leases(std::shared_ptr<Board> board) : board_(std::move(board)) {}
 
-  /// Else the application holds as many as the board can spare, and gets a copy instead.
+  /// False if the application holds as many results as the board can spare. It gets a copy then.
   bool may_lease() const { return out_[0] == kNoBuffer || out_[1] == kNoBuffer; }
 
-  /// A view of the buffer, with the caller's reference to it. `self`: this.
+  /// A view of the buffer, which takes over the caller's reference. `self` is this object.
   std::shared_ptr<const std::byte> lease(BufferNumber buffer, std::shared_ptr<Leases> self) {
     const std::size_t i = out_[0] == kNoBuffer ? 0 : 1;
     if (out_[i] != kNoBuffer) throw InternalError("more results are leased than the board can spare");
@@ -33,7 +33,7 @@ class Leases {
             }};
   }
 
-  /// One that nobody looks at any more, or kNoBuffer. The caller has the board's mutex.
+  /// A buffer that the application has released, or kNoBuffer. Needs the board's mutex.
   BufferNumber take_back() {
     for (std::size_t i = 0; i < out_.size(); ++i) {
       if (out_[i] == kNoBuffer || !returned_[i].load(std::memory_order_acquire)) continue;

@@ -1,4 +1,4 @@
-// How a rank flushes and leaves a partial allreduce, and what stays for it and for the others.
+// How a rank flushes and leaves a partial allreduce, and which results are kept for it.
 #include <algorithm>
 #include <memory>
 
@@ -25,15 +25,15 @@ void PartialAllreduce::do_leave(Lock& lock, bool for_good) {
   board_->ranks().leave(for_good);
   if (nodes_.count() > 1) board_->draw_attention();
   run_rounds(lock);
-  if (for_good) own.gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
+  if (for_good) own.gone.store(true, std::memory_order_relaxed);  // last: until here it may reduce for others
 }
 
-/// Before this rank leaves: the rounds that its open requests wait for are kept for them. A call whose own round is no
-/// longer kept is given the last of these.
+/// Before this rank leaves: keeps the rounds of its open requests. If the round of a call is no longer kept, the call
+/// gets the last of these.
 void PartialAllreduce::end_of_results() {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
-  if (open_flush_) return;  // all rounds are kept for it
+  if (open_flush_) return;  // which keeps all rounds
   own.owed = accounted_;
   if (own.promised != kNoRound && own.promised >= results_.given()) {
     own.owed = std::max<RoundNumber>(accounted_, own.promised + 1);
@@ -78,7 +78,7 @@ void PartialAllreduce::close() {
 }
 
 std::size_t PartialAllreduce::discard() {
-  if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
+  if (!engine_->is_in_own_process()) return 0;  // in a fork: the data belongs to the parent
   const std::size_t in_the_making = handover_ && handover_->claim() ? 1 : 0;
   aborted_ = true;
   const Lock lock = reenter();
@@ -95,7 +95,7 @@ void PartialAllreduce::abort() {  // under the engine's lock
   } catch (const RankFailedError&) {
     closed_ = true;  // the board is lost to all ranks of the node
   } catch (const DeviceError&) {
-    closed_ = true;  // the board has failed too: every rank of the node gets the error
+    closed_ = true;  // every rank of the node gets the error from the board
   }
 }
 

@@ -43,7 +43,7 @@ void LocalRounds::take_over_posts() {
   if (first != kNoRank) board_.round().start(board_.shape().ranks[static_cast<std::size_t>(first)]);
 }
 
-/// As if the rank had handed over what it posted.
+/// Turns the post of a rank into its deposit.
 bool LocalRounds::take_post(Rank local, RoundNumber round) {
   BoardPosts& posts = board_.posts();
   if (!posts.take(local, round)) return false;
@@ -56,7 +56,7 @@ bool LocalRounds::take_post(Rank local, RoundNumber round) {
   return true;
 }
 
-/// Nobody has left, and nothing waits to be taken.
+/// No rank has left, and no deposit is pending.
 bool LocalRounds::may_be_direct() const {
   if (!board_.posts().on() || board_.ranks().left().count() > 0) return false;
   for (Rank i = 0; i < board_.ranks().count(); ++i) {
@@ -65,7 +65,7 @@ bool LocalRounds::may_be_direct() const {
   return true;
 }
 
-/// Who starts the armed round, if it may start now; else kNoRank.
+/// The initiator of the armed round, if the round may start now; otherwise kNoRank.
 PYC_HOT Rank LocalRounds::starter() {
   BoardRound::State& s = board_.round().state();
   const Verdict verdict = judge(policy_, board_.completed(), board_.ranks().arrived(), board_.ranks().left(),

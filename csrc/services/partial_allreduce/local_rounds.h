@@ -1,10 +1,10 @@
-// The rounds of a node that is alone: the rank that makes a round possible starts it, and whoever reduces last
-// completes it. Nothing is sent.
+// The rounds of a single node: the rank that makes a round possible starts it, and the rank that finishes the reduction
+// completes it. No messages are sent.
 //
-// A round of small data under `Full` is *direct* as long as every rank contributes once and goes on to wait: it is made
-// of posts (board_posts.h), and none of this is asked. Whoever does anything else takes the open round over first.
+// A round of small data under `Full` is *direct* while every rank contributes once and then waits. It consists of posts
+// (board_posts.h) and does not use this class. Any other step first takes over the open round.
 //
-// Owned by a PartialAllreduce. Under the board's mutex.
+// Owned by a PartialAllreduce. All calls need the board's mutex.
 #pragma once
 
 #include <mutex>
@@ -18,19 +18,16 @@ namespace pyc {
 
 class LocalRounds {
  public:
-  /// What is referred to outlives this.
   LocalRounds(Engine& engine, ReductionMemory& memory, const Policy& policy, Board& board)
       : engine_(engine), memory_(memory), policy_(policy), board_(board) {}
 
-  /// Does all that can be done now. Releases the lock while it computes. Whether a round has been started and is not
-  /// complete.
+  /// Does all possible work, and releases the lock while it computes. True if a round has started and is not complete.
   bool run(std::unique_lock<RobustMutex>& lock);
-  /// Starts the armed round, if the policy says so.
   bool start_if_due();
-  /// The open round and those after it are no direct rounds, until one of them leaves nothing behind: what has been
-  /// posted for it counts as contributed. Copies it under the mutex: it is small, and seldom.
+  /// Makes the open round a round of the board, with the data posted for it, and later rounds until one leaves no
+  /// deposit behind. Copies under the mutex, since the data is small and this is rare.
   void take_over_posts();
-  /// When the grace that runs ends, without any event; else Collective::kNever.
+  /// When the present grace ends, which no event signals; Collective::kNever without a grace.
   Seconds deadline() const;
 
  private:

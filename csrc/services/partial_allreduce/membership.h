@@ -1,8 +1,8 @@
-// Which ranks have left a collective, as far as this rank has been told. A rank leaves by `flush`, until the flush
-// round that this leads to, or by `close`, for good.
+// The ranks that have left a collective, as far as this rank knows. A rank leaves by `flush` until the next flush
+// round, or by `close` permanently.
 //
 // Flush rounds divide time into epochs: the epoch is the number of flush rounds completed here. A rank announces the
-// epoch in which it leaves. It can be told of only one epoch more than ours: the next flush round needs us.
+// epoch in which it leaves. That epoch is at most one ahead of ours, since the next flush round needs us.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Membership {
     }
   }
 
-  /// A flush round has completed: whoever left to flush is back.
+  /// A flush round has completed: ranks that left to flush are back.
   void next_epoch() {
     ++epoch_;
     left_ = closed_;
@@ -53,7 +53,7 @@ class Membership {
   std::uint64_t epoch_ = 0;
   RankSet left_;
   RankSet closed_;
-  std::vector<Rank> ahead_;  // left in the next epoch
+  std::vector<Rank> ahead_;  // have left in the next epoch
 };
 
 }  // namespace pyc

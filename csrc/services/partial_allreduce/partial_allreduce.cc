@@ -12,9 +12,9 @@
 namespace pyc {
 namespace {
 
-constexpr int kPatience = 20;       // looks before it reduces what has been taken of a round that waits for others
-constexpr int kLongPatience = 256;  // ... before it does what is another's: most of them are naps
-constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether everybody lives: a system call for each
+constexpr int kPatience = 20;       // looks before a waiting rank reduces the data taken so far
+constexpr int kLongPatience = 256;  // looks before it does the work of another rank; most looks are sleeps
+constexpr Seconds kLookPeriod = 1;  // of checks for dead ranks in calls that never wait: a system call for each rank
 constexpr auto kFlushFirst = "A rank that goes on to another collective call, of MPI too, must flush() before it.";
 
 }  // namespace
@@ -57,7 +57,7 @@ PYC_HOT void PartialAllreduce::check_may_contribute() const {
   if (closed_) throw_closed();
 }
 
-/// Another thread may have left since this call began. Needs the mutex.
+/// Throws if another thread has left since this call began. Needs the mutex.
 PYC_HOT void PartialAllreduce::check_not_left() const {
   if (board_->ranks().closed().contains(board_->ranks().own_local_rank())) throw_closed();
 }
@@ -86,13 +86,13 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
   BufferNumber earlier = options_.late == Options::Late::kAccumulate ? board.ranks().own().deposit : kNoBuffer;
   bool combined = earlier != kNoBuffer;
   if (combined) {
-    board.buffers().retain(earlier);  // to read it; a round may take it meanwhile
+    board.buffers().retain(earlier);  // a round may take it during the reduction
     lock.unlock();
     memory_.reduce(elements_, options_.op, board.buffers().data(spare_), board.buffers().data(earlier), options_.count);
     lock = reenter();
     combined = board.ranks().own().deposit == earlier;
     board.buffers().release(earlier);
-    if (!combined) {  // a round has taken it: what is handed over now is the new data alone
+    if (!combined) {  // a round has taken it: hand over only the new data
       lock.unlock();
       take_in(spare_, data);
       lock = reenter();
@@ -101,7 +101,7 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
   check_not_left();
   const bool ends_here = hand_over(*call, spare_, combined) && taker == Taker::kAtOnce;
   trace_.add("contribute", call->made, call->round);
-  if (spare_ == kNoBuffer) spare_ = board.buffers().take();  // for the next one, while the mutex is held
+  if (spare_ == kNoBuffer) spare_ = board.buffers().take();  // for the next call, while the mutex is held
   Results::Given given;
   if (ends_here) {
     board.ranks().own().promised = kNoRound;
@@ -115,7 +115,7 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
     }
   }
   board.ranks().own().called = call->made;
-  // A late call is no arrival and starts nothing, but it may bring what a round waits for.
+  // A late call is not an arrival and starts no round, but may bring the data that a round awaits.
   if (!call->late || board.round().state().phase != BoardRound::Phase::kArmed) run_rounds(lock);
   if (ends_here) {
     results_.publish(std::move(given), lock);
@@ -123,7 +123,7 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
     return;
   }
   lock.unlock();
-  // The arrival is on its way before the caller does anything else.
+  // The arrival is sent before the caller does anything else.
   if (leader_ && !call->late && taker == Taker::kAtOnce) engine_->advance();
 }
 
@@ -133,9 +133,9 @@ PYC_HOT void PartialAllreduce::take_in(BufferNumber into, const std::byte* data)
   load(memory_, elements_, to, data, options_.count);
 }
 
-/// The one atomic step of a contribution: its data changes hands, and the call learns what it waits for. Whether it can
-/// be given that at once: it is late, and the application has been given all that earlier calls were promised. Rounds
-/// that are summed may be in the making, and are waited for when somebody asks.
+/// The atomic step of a contribution: the data changes hands, and the call gets its round. True if the call can get its
+/// result at once, because it is late and earlier calls have received theirs. With missed="sum" always false, since the
+/// total may be incomplete.
 PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
@@ -171,14 +171,13 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
 
 // ------------------------------------------------------------------------------------------------ rounds
 
-/// Does all that can be done now. Releases the lock while it computes.
 PYC_HOT void PartialAllreduce::run_rounds(Lock& lock) {
   Board& board = *board_;
   const Rank own = board.ranks().own_local_rank();
   const bool brings = board.ranks().own().deposit != kNoBuffer || board.ranks().left().contains(own);
   if (brings && board.round().is_awaited(own)) board.round().take_own();
   if (nodes_.count() > 1) {
-    if (device_ && board.failed()) return;  // the leader goes on without data
+    if (device_ && board.failed()) return;  // the leader continues without data
     if (board.round().work(lock, memory_)) board.draw_attention();
     return;
   }
@@ -198,7 +197,7 @@ PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
                               {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
 }
 
-/// Calls whose round has completed are done, whether or not anybody looked: what they are given is kept with them.
+/// Marks calls whose round has completed as done, and describes the round in them while its record is kept.
 PYC_HOT void PartialAllreduce::promise_kept() {
   Board& board = *board_;
   RoundNumber& promised = board.ranks().own().promised;
@@ -211,7 +210,7 @@ PYC_HOT void PartialAllreduce::promise_kept() {
   }
   pending_.clear();
   accounted_ = std::max<RoundNumber>(accounted_, promised + 1);
-  if (board.ranks().own().owed == kNoRound) promised = kNoRound;  // else it is kept for good
+  if (board.ranks().own().owed == kNoRound) promised = kNoRound;  // a rank that has left keeps its last record
 }
 
 PYC_HOT Results::Given PartialAllreduce::collect(Call& call) {
@@ -229,7 +228,7 @@ PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
   if (!call.flush && board.completed() <= call.round) return false;
   Lock lock = enter_soon();
   if (!lock) return false;
-  if (board.ranks().own().folding) return false;  // a round is being added to the total, which this call is to be given
+  if (board.ranks().own().folding) return false;  // a round is being added to the total that this call gets
   if (call.flush) {
     if (board.round().state().flushes <= call.epoch) return false;
     results_.describe(call, board.records().flush_record());
@@ -249,7 +248,7 @@ PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results
 
 // ------------------------------------------------------------------------------------------------ waiting
 
-/// Does what has become due; whether the call is done.
+/// Does the work that is due. True if the call is done.
 bool PartialAllreduce::drive(Call& call) {
   if (board_->round().help(memory_)) must_work_ = true;
   if (must_work_ || (options_.policy.grace > 0 && !leader_ && !call.given)) {
@@ -260,7 +259,7 @@ bool PartialAllreduce::drive(Call& call) {
     looks_ = 0;
   } else if (++looks_ == kPatience) {
     if (const Lock lock = enter_soon()) board_->round().begin_batch();
-  } else if (looks_ % kLongPatience == 0) {  // the rank whose turn it is may have been stopped, and not call again
+  } else if (looks_ % kLongPatience == 0) {  // the rank whose turn it is may be stopped, or never call again
     if (Lock lock = enter_soon()) run_rounds(lock);
   }
   return try_finish(call);
@@ -334,11 +333,11 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
   const auto wait = [&](Seconds limit) {
     return naming_the_dead([&] { return wait_.until([&] { return drive(call); }, limit, interrupt, news); });
   };
-  const auto warning = [&] {  // what the ranks of a node wait for is the same, and said once
+  const auto warning = [&] {  // all ranks of a node wait for the same ranks: warn once
     return board_->ranks().own_is_first_that_waits() ? explain(call, interrupt) + " " + kFlushFirst : std::string();
   };
   if (wait_and_warn(*engine_, timeout, wait, warning)) return call.info;
-  const std::string text = explain(call, interrupt);  // takes time, in which it may complete
+  const std::string text = explain(call, interrupt);  // takes time, in which the call may complete
   if (!wait(0)) throw StallError(text);
   return call.info;
 }
@@ -353,13 +352,12 @@ bool PartialAllreduce::has_waiting(Rank rank) const {
   return board_->ranks()[static_cast<Rank>(nodes_.local_rank_of(rank))].waits.load(std::memory_order_relaxed);
 }
 
-/// Why the call is not done: who has not come.
 std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt& interrupt) {
   const Seconds waited = engine_->transport().now() - call.made;
   const RoundNumber round = call.flush ? board_->completed() : call.round;
   if (nodes_.count() > 1) {
     inspector_.inquire(round);
-    // If all ranks have arrived no rank is missing: the round may complete in the rest of the time.
+    // If all ranks have arrived, no rank is missing, and the round may complete in the remaining time.
     const auto is_known = [&] { return has_news(call) || inspector_.knows_the_missing(); };
     wait_.until(is_known, kAnswerTime, interrupt, [] { return false; });
   }
@@ -368,8 +366,8 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
 
 // ------------------------------------------------------------------------------------------------ Collective
 
-/// Not while a rank of this node is stopped in the middle of a change: the engine's other collectives would wait too,
-/// with its lock.
+/// False while a rank of this node is stopped in the critical section: the engine's other collectives would wait for it
+/// too, with the progress lock held.
 bool PartialAllreduce::can_advance() {
   const bool may_lock = leader_ || device_ || options_.policy.grace > 0;
   return !may_lock || board_->shape().local_ranks() == 1 || board_->mutex().comes_free(kSoon);
@@ -391,7 +389,7 @@ bool PartialAllreduce::advance() {
   return true;
 }
 
-/// Whether that ends now.
+/// True if this call frees the device's memory.
 bool PartialAllreduce::release_device() {
   if (device_->is_released()) return false;
   if (staging_) staging_->finish();
@@ -407,12 +405,12 @@ Seconds PartialAllreduce::deadline() const {
   return local_.deadline();
 }
 
-/// Ranks that leave are still heard of. Between nodes also after a device has failed, since messages have not.
+/// Whether departures still count. Between nodes they count after a device failure too, since messages still flow.
 bool PartialAllreduce::is_served() const {
   return !board_->failed() || (nodes_.count() > 1 && board_->device_failure());
 }
 
-/// Nothing will be done on the board any more: all ranks have closed it, or this rank has, and nothing else counts.
+/// No more work on the board. All ranks have closed it, or this rank has and departures do not count.
 bool PartialAllreduce::is_over() const { return board_->ended() || (device_ && closed_ && !is_served()); }
 
 bool PartialAllreduce::finished() const {

@@ -1,22 +1,21 @@
-// Allreduce that does not wait for stragglers (eager-SGD, Li et al. 2020, sections 4 and 5): what its application sees.
+// Allreduce that does not wait for stragglers (eager-SGD, Li et al. 2020, sections 4 and 5): the application's view.
 //
-// A call hands its data over by writing it into a buffer of its node's board and putting that into its slot, under the
-// board's mutex. If the policy says that the round may start, whoever made that so takes all deposits, still under
-// the mutex, reduces them without it, and publishes the result. Ranks that wait help to reduce; ranks that sleep or
-// compute are not disturbed, and find the newest result when they come. If there are other nodes, the node's leader
-// (see leader.h) sees arrivals, starts the round when any node does, and takes the node's part to the others.
+// A call writes its data into a buffer of its node's board and puts the buffer into its rank's slot, under the board's
+// mutex. If the policy then allows the round to start, this rank takes all deposits under the mutex, reduces them
+// without it, and publishes the result. Waiting ranks help to reduce. Ranks that sleep or compute are not disturbed,
+// and find the newest result at their next call. If there are other nodes, the node's leader (leader.h) sees arrivals,
+// starts the round when any node does, and exchanges the node's part with the others.
 //
-// Calls and rounds (docs/semantics.md). A call is late if rounds have completed that the application has not been given
-// or promised. A call that is not late arrives in the present round and completes with it; a late call waits for
-// nothing and is no arrival.
+// A call is late if rounds have completed that the application has neither received nor been promised. A call that is
+// not late arrives in the present round and completes with it. A late call waits for nothing and is not an arrival. See
+// docs/semantics.md.
 //
-// That the promises hold within a node: all decisions (who has arrived, what a round takes, which round a call
-// completes with) are made in critical sections of one mutex, hence in one order that all its ranks agree on. A deposit
-// changes hands whole. What is read without the mutex is a buffer that the reader has a reference to, and a
-// buffer with more than one reference is never written.
+// Within a node, critical sections of one mutex make all decisions: which ranks have arrived, which data a round takes,
+// and with which round a call completes. All ranks therefore agree on their order. A deposit changes hands as a whole.
+// A rank reads a buffer without the mutex only if it has a reference, and a buffer with more than one is never written.
 //
-// Small data under `Full` on one node goes another way, without the mutex, as long as ranks contribute and wait by
-// turns: direct_calls.cc.
+// On a single node under `Full`, small data needs no mutex while each rank alternates between contribute and wait:
+// direct_calls.cc.
 #pragma once
 
 #include <atomic>
@@ -67,17 +66,16 @@ struct PartialAllreduceOptions {
   std::size_t history = 8;
   bool track_members = true;
   std::size_t segment_bytes = kSegmentBytes;  // of the reduction within a node
-  bool on_device = false;                     // by create_on_device
+  bool on_device = false;                     // set by create_on_device
   // Between nodes.
   std::string activation = "tree";
   std::string algorithm = "recursive_doubling";
-  std::size_t piece_bytes = kPieceBytes;  // on devices: that are copied to the host, and back, at a time
+  std::size_t piece_bytes = kPieceBytes;  // on devices: copied to or from the host at a time
 };
 
-/// What the application's calls came to.
 struct PartialAllreduceStatistics {
   std::uint64_t contributions = 0;
-  std::uint64_t included = 0;  ///< calls that were given a round with their data in it
+  std::uint64_t included = 0;  ///< calls that received a round with their data
   std::uint64_t late = 0;
   std::uint64_t missed = 0;   ///< rounds
   std::uint64_t overrun = 0;  ///< calls
@@ -89,23 +87,23 @@ class PartialAllreduce final : public Collective {
   using Options = PartialAllreduceOptions;
   using OpenDevice = std::function<std::shared_ptr<Executor>()>;
 
-  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::compare`;
-  /// std::runtime_error on all ranks if the memory cannot be had on one, std::length_error on all if its bytes cannot
-  /// even be counted. The result keeps the engine alive.
+  /// Collective over the engine's ranks; the ranks of a node must share a machine. Throws StallError as
+  /// `Engine::compare` does. If one rank cannot allocate, all throw std::runtime_error; if the size overflows,
+  /// std::length_error. The result keeps the engine alive.
   static std::shared_ptr<PartialAllreduce> create(std::shared_ptr<Engine> engine, ReductionMemory& memory,
                                                   Options options, const Nodes& nodes, Seconds timeout,
                                                   const Engine::Interrupt& interrupt);
 
-  /// The same on devices: `contribute_when_made` instead of `contribute` takes, and `result` gives, memory of this
-  /// rank's device. Between nodes data goes through memory of the host. What fails on one rank's device is a
-  /// DeviceError there, and by the next call of every other rank, with that rank's number. `open` gives the device;
-  /// what it throws is an error on all ranks.
+  /// The same for arrays on devices: call `contribute_when_made` instead of `contribute`; `result` is memory of this
+  /// rank's device. Data for other nodes goes through host memory. If a rank's device fails, that rank throws
+  /// DeviceError, and so does the next call of every other rank, with the number of the failed rank. `open` returns the
+  /// device; if it throws, all ranks throw.
   static std::shared_ptr<PartialAllreduce> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
                                                             Options options, const Nodes& nodes, Seconds timeout,
                                                             const Engine::Interrupt& interrupt);
 
-  /// The same without agreement, which the caller sees to: `shared` has `bytes_of_board` and is the same on all ranks
-  /// of a node; its leader comes first. Every rank must create the same collectives in the same order.
+  /// The same without agreement, which the caller must ensure. `shared` has `bytes_of_board` bytes and is the same on
+  /// all ranks of a node, whose leader joins first. Every rank must create the same collectives in the same order.
   static std::shared_ptr<PartialAllreduce> join(std::shared_ptr<Engine> engine, ReductionMemory& memory,
                                                 Options options, const Nodes& nodes,
                                                 std::shared_ptr<SharedMemory> shared);
@@ -113,55 +111,55 @@ class PartialAllreduce final : public Collective {
 
   ~PartialAllreduce() override;
 
-  /// While a call waits for a rank of this node that is stopped while it changes what they share. `interrupt` ends the
-  /// wait where nothing is changed yet; `give_way` lets other threads of this process run, and does not throw.
+  /// Hooks for a call that waits for a rank of this node that is stopped in the critical section. `interrupt` may
+  /// throw, to end a wait in which nothing has changed yet. `give_way` lets other threads of this process run, and must
+  /// not throw.
   void while_stopped(Engine::Interrupt interrupt, std::function<void()> give_way) {
     interrupt_ = std::move(interrupt);
     give_way_ = std::move(give_way);
   }
 
-  /// Hands over `count` elements; they may be overwritten on return. StallError if a rank of this node is stopped for
-  /// `limit` seconds (negative: no limit) while it changes what they share: nothing is handed over.
+  /// Hands over `count` elements, which may be overwritten on return. Throws StallError, with nothing handed over, if a
+  /// rank of this node is stopped in the critical section for `limit` seconds (negative: unlimited).
   std::shared_ptr<Call> contribute(const std::byte* data, Seconds limit = -1);
-  /// On a device: what `producers` make there with what they have been given so far. It is handed over when it is made;
-  /// what they do afterwards may overwrite it. Returns at once, if what was contributed before is handed over.
+  /// On a device: hands over the values when the present work of `producers` has made them. Later work of the producers
+  /// may overwrite them. Returns at once if the previous contribution has been handed over.
   std::shared_ptr<Call> contribute_when_made(const std::byte* data, DeviceHandover::Producers producers,
                                              const Engine::Interrupt& interrupt);
-  /// On a device: until all that was contributed is handed over. StallError after `timeout` seconds (negative: no
-  /// limit).
+  /// On a device: waits until all data is handed over. Throws StallError after `timeout` seconds (negative: unlimited).
   void finish_handing_over(Seconds timeout, const Engine::Interrupt& interrupt);
-  /// Whether the call is done; if so the result is up to date.
+  /// Whether the call is done. If so, the result is up to date.
   bool test(Call& call);
-  /// `test` that drives nothing.
+  /// `test` without driving the engine or the round.
   bool try_finish(Call& call);
-  /// StallError after `timeout` seconds (negative: no limit) names the ranks that are missing.
+  /// Throws StallError, which names the missing ranks, after `timeout` seconds (negative: unlimited).
   const RoundInfo& wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
 
-  /// Leaves until a flush round completes, which is what the call waits for. `limit`: as of `contribute`.
+  /// Leaves until a flush round completes; the call waits for that round. `limit`: as in `contribute`.
   std::shared_ptr<Call> start_flush(Seconds limit);
-  /// Leaves for good. Returns at once.
+  /// Leaves permanently. Returns at once.
   void close();
-  /// Throws away what waits to be taken; the number of contributions in it.
+  /// Discards the pending data. Returns the number of contributions in it.
   std::size_t discard();
 
-  /// `count` elements of the element type, never written again while referenced; null before the first.
+  /// `count` elements of the element type, not written again while referenced; null before the first result.
   std::shared_ptr<const std::byte> result();
-  /// Copies it there, which takes no memory and no lock; false before the first. Not on a device.
+  /// Copies the result without allocation or lock; false before the first result. Not on a device.
   bool read_result(std::byte* to) const;
-  /// Throws what a rank of this node failed with.
+  /// Throws if a rank of this node has failed.
   void check_failure() const { board_->check_failure(); }
-  /// Does something on this rank's device; what fails there, fails the collective.
+  /// Runs `action` on this rank's device. A DeviceError fails the collective.
   template <class Action>
   auto on_device(Action action);
   bool closed() const { return closed_; }
   RoundNumber rounds() const { return board_->rounds(); }
   PartialAllreduceStatistics statistics() const;
-  /// That this rank has taken so far, with its part of what its node's ranks share.
+  /// Memory in use by this rank, with its share of the node's memory.
   std::size_t memory_bytes() const;
-  /// Throws what the next call would, if it cannot be used any more.
+  /// Throws the error of the next call, if the collective is unusable.
   void check_usable() const;
   const Options& options() const { return options_; }
-  /// What this rank's engine does between nodes; null if it does nothing there.
+  /// The schedule between nodes; null if this rank has none.
   const Schedule* schedule() const;
 
   // ---- Collective
@@ -193,7 +191,7 @@ class PartialAllreduce final : public Collective {
                                                   std::optional<PartialAllreducePlan> plan);
 
   // handing over
-  enum class Taker : std::uint8_t { kAtOnce, kLater };  ///< when the application takes what a late call is given
+  enum class Taker : std::uint8_t { kAtOnce, kLater };  ///< when the application takes the result of a late call
   void check_may_contribute() const;
   void check_not_left() const;
   [[noreturn]] void throw_closed() const;
@@ -201,21 +199,21 @@ class PartialAllreduce final : public Collective {
   bool hand_over(Call& call, BufferNumber& written, bool combined);
   void run_rounds(Lock& lock);
   void take_in(BufferNumber into, const std::byte* data);
-  static constexpr Seconds kSoon = 0.05;  // in which the board's mutex comes free, unless its owner is stopped
-  /// The board's mutex, for the first time in a call: nothing is changed yet, and the call may be repeated.
+  static constexpr Seconds kSoon = 0.05;  // enough for the board's mutex to come free, unless its owner is stopped
+  /// Locks the board's mutex for the first time in a call, which has changed nothing yet and may be repeated.
   Lock enter(Seconds limit) {
     Lock lock = enter_soon();
     if (!lock) lock = enter_patiently(limit);
     return lock;
   }
-  /// ... and in the middle of a change: waits until it is free.
+  /// Locks it in the middle of a change, without a limit.
   Lock reenter() {
     Lock lock = enter_soon();
     if (!lock) lock = enter_patiently(kNever);
     return lock;
   }
   Lock enter_patiently(Seconds limit);
-  /// Empty if its owner does not get on.
+  /// Empty if its owner does not release it in time.
   Lock enter_soon() {
     RobustMutex& mutex = board_->mutex();
     return mutex.try_lock_for(kSoon) ? Lock(mutex, std::adopt_lock) : Lock();
@@ -253,22 +251,22 @@ class PartialAllreduce final : public Collective {
 
   // waiting
   bool do_test(Call& call);
-  /// ClosedError after `discard`, for a call that is not done.
+  /// Throws ClosedError after `discard`, if the call is not done.
   void check_not_aborted() const;
   [[noreturn]] void throw_aborted() const;
   const RoundInfo& do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
   bool drive(Call& call);
   std::string explain(const Call& call, const Engine::Interrupt& interrupt);
 
-  // its end
+  // the end
   bool is_served() const;
   bool is_over() const;
   bool release_device();
 
-  Engine* const engine_;  // owns this
+  Engine* const engine_;  // owns this object
   ReductionMemory& memory_;
-  const std::unique_ptr<DeviceBuffers> device_;     // where `memory_` is, if on a device
-  const std::unique_ptr<DeviceHandover> handover_;  // ... what the board has not got yet
+  const std::unique_ptr<DeviceBuffers> device_;     // holds `memory_`, if on a device
+  const std::unique_ptr<DeviceHandover> handover_;  // contributions that the board has not received
   const Options options_;
   const Nodes nodes_;
   const Elements elements_;
@@ -279,29 +277,29 @@ class PartialAllreduce final : public Collective {
   StallInspector inspector_;
   const BoardWait wait_;
   Results results_;
-  LocalRounds local_;                 // used if there are no other nodes
-  std::unique_ptr<Staging> staging_;  // the leader's, on a device
-  std::unique_ptr<Leader> leader_;    // if there are other nodes and this rank speaks for its own
+  LocalRounds local_;                 // used on a single node
+  std::unique_ptr<Staging> staging_;  // the leader's, if on a device
+  std::unique_ptr<Leader> leader_;    // if there are other nodes and this rank is its node's leader
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
-  std::shared_ptr<Call> direct_call_;           // of a direct round, which this rank has not been given
-  std::shared_ptr<Call> open_flush_;            // not done; a flush that ran into its timeout is taken up again
+  std::shared_ptr<Call> direct_call_;           // of a direct round that this rank has not received
+  std::shared_ptr<Call> open_flush_;            // not done; the next `start_flush` continues one that timed out
   Relaxed<std::uint64_t> sequence_ = 0;
   struct {
     Relaxed<std::uint64_t> included, late, missed, overrun;
   } counts_;
   std::atomic<Seconds> waited_{0};
-  // Rounds before this were given to the application, or promised to a call that is done.
+  // The application has received the rounds before this one, or they were promised to calls that are done.
   Relaxed<RoundNumber> accounted_ = 0;
   BufferNumber spare_ = kNoBuffer;
-  bool must_work_ = false;  // it was the last to reduce a part of a round: the round is this rank's to complete
+  bool must_work_ = false;  // this rank has reduced segments: `run_rounds` must follow
   Seconds limit_ = -1;      // of the present `contribute`
   Engine::Interrupt interrupt_;
   std::function<void()> give_way_;
-  int looks_ = 0;  // of a waiting call since it last had something to do
+  int looks_ = 0;  // of a waiting call, since it last had work
   Seconds next_look_ = 0;
   std::atomic<bool> closed_{false};
-  std::atomic<bool> aborted_{false};  // ... at once: no call that is not done will be
+  std::atomic<bool> aborted_{false};  // data was discarded: calls that are not done never will be
 };
 
 template <class Action>
@@ -310,7 +308,7 @@ auto PartialAllreduce::on_device(Action action) {
     return action();
   } catch (const DeviceError&) {
     const std::exception_ptr error = std::current_exception();
-    inspector_.check_alive();  // a rank that dies may take its memory with it
+    inspector_.check_alive();  // a dead rank's memory may be gone: then report the death
     board_->fail(error);
     throw;
   }

@@ -1,4 +1,4 @@
-// A partial allreduce until its first call: what its ranks agree on, and what they make together.
+// Creation of a partial allreduce: the agreement of its ranks, and the memory that they allocate together.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -17,9 +17,9 @@ namespace pyc {
 namespace {
 
 PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
-  // Synchronous means that every rank is waited for in every round.
+  // `Full` waits for every rank in every round.
   if (options.policy.kind == Policy::Kind::kFull) options.max_staleness = 0;
-  // A device works on all of it at once.
+  // A device reduces the whole array at once.
   if (options.on_device) {
     const std::size_t width = size_of(elements_of(options.type, options.op).accumulator);
     options.segment_bytes = std::max<std::size_t>(1, checked_product(options.count, width));
@@ -27,8 +27,8 @@ PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
   return options;
 }
 
-/// Ranks that share a node, and that a round may await, reduce their own arrays: each has a piece to begin with, and
-/// one more for those that come later.
+/// Bytes per piece of the joint sum; 0 if ranks do not join. Each rank has a piece to begin with, and one more for
+/// later ranks.
 std::size_t piece_bytes(const PartialAllreduceOptions& options, std::size_t local_ranks, std::size_t bytes) {
   if (options.on_device || local_ranks == 1 || !options.max_staleness || bytes < 2 * kLeastPiece) return 0;
   return std::clamp(round_up(bytes / (2 * local_ranks), kLeastPiece), kLeastPiece, kSegmentBytes);
@@ -62,13 +62,12 @@ std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const No
   return std::make_shared<Board>(shared, shape_of(options, nodes, rank), local, local == 0);
 }
 
-/// Nothing rings that a grace has ended.
+/// Limits how late a rank notices the end of a grace, which does not ring.
 Seconds longest_sleep(const Policy& policy) {
   return policy.grace > 0 ? std::max(policy.grace / 4, 1e-4) : Collective::kNever;
 }
 
-/// On a device, of results: that which the application reads, an earlier one that its streams still read, and two while
-/// the next is computed.
+/// On a device: two results that the application or its streams read, and two while the next one is computed.
 constexpr std::size_t kResultsHeld = 4;
 
 }  // namespace
@@ -81,10 +80,10 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
                                                            Options options, const Nodes& nodes, Seconds timeout,
                                                            const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
-  // More than can be counted on any node is refused on all ranks alike: nobody is left waiting for the others.
+  // An overflow on any node must throw on all ranks, so that no rank waits for the others.
   for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);
   const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
-  // Nothing is known to the engine before all ranks have said that they can.
+  // The engine learns of the collective only after all ranks have succeeded.
   std::shared_ptr<PartialAllreduce> made;
   std::optional<PartialAllreducePlan> plan;
   const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
@@ -119,7 +118,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
     made->results_.reserve(kResultsHeld);
     plan = made->plan();
     if (!plan) return;
-    const std::size_t runs = kRunsInFlight + 1;  // one more is armed
+    const std::size_t runs = kRunsInFlight + 1;  // and one that is armed
     made->staging_ = std::make_unique<Staging>(*executor, &memory, shape.buffer_bytes(), runs, plan->pieces);
   };
   const std::string what = "the board of '" + options.name + "'";
@@ -137,7 +136,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine>
   return enroll(std::move(engine), std::move(made), std::move(plan));
 }
 
-/// The leader's; may call Python, hence not under the engine's lock.
+/// The leader's plan. May call Python, so not under the engine's lock.
 std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
   const Rank rank = engine_->rank();
   if (!nodes_.is_leader(rank)) return std::nullopt;

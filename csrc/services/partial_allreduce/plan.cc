@@ -13,7 +13,7 @@
 namespace pyc {
 namespace {
 
-/// `reduce` writes the allreduce in place on the data.
+/// `reduce` adds an in-place allreduce on the data.
 PartialAllreducePlan plan_of(const std::string& activation, Rank node, Rank nodes, std::size_t count,
                              const std::function<void(ScheduleBuilder&, const Slice&)>& reduce) {
   ScheduleBuilder s(node, nodes);
@@ -26,8 +26,8 @@ PartialAllreducePlan plan_of(const std::string& activation, Rank node, Rank node
   s.gate(taken);
   reduce(s, data);
   s.ungate();
-  // Also behind receives that do not lead to the result, if an algorithm has any: the next round posts the same ones,
-  // and a transport takes one message with payload at a time from a peer and tag.
+  // The result also waits for receives that do not lead to it: the next round posts the same receives, and a transport
+  // takes one message with payload at a time from a peer and tag.
   std::vector<OpId> last = s.receives_after(taken);
   for (const OpId writer : s.writers(data)) {
     if (std::find(last.begin(), last.end(), writer) == last.end()) last.push_back(writer);

@@ -19,7 +19,7 @@ Rank coordinator_of(const Policy& policy, RoundNumber round, Rank size) {
 }
 
 bool may_start(const Policy& policy, RoundNumber round, Rank rank, RankView left, Rank size) {
-  if (policy.kind != Policy::Kind::kAnyOf) return !counts_arrivals(policy);  // solo and full: whoever arrives
+  if (policy.kind != Policy::Kind::kAnyOf) return !counts_arrivals(policy);  // solo and full: any arrival
   const Designation designation(policy.seed, round, size);
   Rank designated = 0;
   for (Rank i = 0; i < size && designated < policy.count; ++i) {

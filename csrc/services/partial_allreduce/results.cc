@@ -43,7 +43,7 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
   Given given;
-  if (call.round < given_) {  // a later call was given it already
+  if (call.round < given_) {  // a later call has received it
     call.done = call.given = true;
     given.nothing_new_ = true;
     return given;
@@ -58,8 +58,8 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   const RoundNumber before = given_;
   std::optional<RoundView> of_call = call.flush ? board.records().flush_record() : board.records().of(call.round);
   if (!of_call || own.total.upto > call.round + 1) {
-    // Its round was superseded, or added to the total, before anybody looked: it is given the newest, as a late call;
-    // if this rank has left, the last that is kept for it.
+    // The call's round was superseded or added to the total before the application looked. The call gets the newest
+    // round, like a late call, or the last that is kept if this rank has left.
     const RoundNumber newest = std::min(board.completed(), own.owed) - 1;
     of_call = board.records().of(newest);
     if (!of_call) throw InternalError("round " + std::to_string(newest) + " was not kept");
@@ -146,7 +146,7 @@ void Results::compute(Given& given) {
   computed_ = std::move(value);
 }
 
-/// Under the mutex: buffers of results that the application does not look at any more.
+/// Releases the buffers of results that the application no longer reads. Under the mutex.
 PYC_HOT void Results::take_back() {
   for (BufferNumber buffer = leases_->take_back(); buffer != kNoBuffer; buffer = leases_->take_back()) {
     board_->buffers().release(buffer);
@@ -187,7 +187,7 @@ std::size_t Results::divisor() const {
   return board_->shape().op == ReduceOp::kAvg ? static_cast<std::size_t>(board_->shape().size) : 1;
 }
 
-/// In the order of the ranks: all compute the same bits.
+/// In rank order, so that all ranks compute the same bits.
 PYC_HOT void Results::fold(RoundNumber round, std::byte* into) {
   const BoardShape& shape = board_->shape();
   const BoardPosts& posts = board_->posts();
@@ -203,7 +203,7 @@ PYC_HOT void Results::give_directly(Call& call) {
   describe(call, {&direct.record, every_member_.data(), &direct.share});
   if (shown_ != kNoBuffer) to_release_ = std::exchange(shown_, kNoBuffer);
   newest_.reset();
-  if (!computed_) computed_ = pool_->take();  // else nobody has looked at it
+  if (!computed_) computed_ = pool_->take();  // otherwise the application has not looked at it
   const bool has_another_form = shape.elements.widened() || divisor() != 1;
   if (has_another_form && !partial_) partial_ = pool_->take();
   fold(call.round, has_another_form ? partial_.data() : computed_.data());

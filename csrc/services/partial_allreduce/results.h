@@ -1,14 +1,13 @@
-// What one rank's application is given of a partial allreduce: the newest result or, under missed="sum", the sum of all
-// results that it had not been given.
+// The results of one rank: the newest or, under missed="sum", the sum of all that its application has not received.
 //
-// That takes two steps. `collect`, in the critical section that ends a call, decides which rounds the call is given and
-// refers to their buffers. `publish` makes one result of them: a single buffer is looked at where it is, on the board,
-// and only what must be computed is copied.
+// A result takes two steps. `collect`, in the critical section that ends a call, chooses the rounds and takes
+// references to their buffers. `publish` makes one result of them: a single buffer is read in place on the board, and
+// only a result that must be computed is copied.
 //
-// Owned by a PartialAllreduce. Only calls of the application come here, one thread at a time and never the engine's, so
-// what is kept here has no lock. The records, totals and reference counts are the board's and need its mutex. A buffer
-// is read without it, by this rank or by the application: each has a reference to it until it is done, and what has
-// more than one reference is never written. Who lets go of a result may be any thread: see leases.h.
+// Owned by a PartialAllreduce. Only the application's calls use it, one thread at a time and never the engine's, so its
+// own state has no lock. Records, totals and reference counts belong to the board and need its mutex. This rank and the
+// application read a buffer without the mutex while they have a reference to it, and a buffer with more than one
+// reference is never written. Any thread may release a result: see leases.h.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +25,10 @@ namespace pyc {
 
 class Results {
  public:
-  /// `history`: rounds that a call can have missed before that is an overrun.
+  /// A call that has missed more than `history` rounds is an overrun.
   Results(ReductionMemory& memory, std::shared_ptr<Board> board, std::size_t history);
 
-  /// What a call is given: buffers that this rank has a reference to until they are summed or let go.
+  /// The buffers for one call, with a reference to each until they are summed or released.
   class Given {
    private:
     friend class Results;
@@ -47,34 +46,32 @@ class Results {
     bool nothing_new_ = false;
   };
 
-  /// Allocates as many as it may hold at once.
   void reserve(std::size_t buffers);
 
   // ---- under the board's mutex
 
-  /// Fills in what the application is told of a completed round.
   void describe(Call& call, const RoundView& view) const;
-  /// Every round up to the call's that the application has not been given; the call is given them and is done.
+  /// Collects every round up to the call's that the application has not received. The call is then done.
   Given collect(Call& call);
-  /// Of a direct round that is complete, and that this rank has not been given: puts it on the board. The call is done.
+  /// Puts a direct round on the board that is complete and that this rank has not received. The call is then done.
   void keep(Call& call);
-  /// Makes the result from what was collected; releases the lock.
+  /// Makes the result from the collected buffers. Releases the lock.
   void publish(Given given, std::unique_lock<RobustMutex>& lock);
 
   // ---- without it
 
-  /// Rounds before this have been given to the application.
+  /// The application has received the rounds before this one.
   RoundNumber given() const { return given_; }
   std::size_t memory_bytes() const { return pool_->memory_bytes(); }
-  /// Makes the result of a direct round that is complete. The application has been given all rounds before it.
+  /// Makes the result of a complete direct round. The application must have received all rounds before it.
   void give_directly(Call& call);
-  /// The newest, never written again while referenced; null before the first.
+  /// Not written again while referenced; null before the first result.
   std::shared_ptr<const std::byte> newest();
-  /// Copies it there, which takes no memory and no lock; false before the first.
+  /// Without allocation or lock; false before the first result.
   bool read(std::byte* to) const;
 
  private:
-  /// Where it is needed: a direct round has no record.
+  /// Made on demand: a direct round has no record on the board.
   struct DirectRecord {
     RoundRecord record;
     RoundShare share;
@@ -90,15 +87,15 @@ class Results {
   const std::size_t history_;
   const std::shared_ptr<Board> board_;
   const std::shared_ptr<Leases> leases_;
-  const std::shared_ptr<BufferPool> pool_;  // for results that are computed for this rank alone
+  const std::shared_ptr<BufferPool> pool_;  // for results computed for this rank only
   Relaxed<RoundNumber> given_ = 0;
-  // The newest lies in a buffer of the board that this rank has a reference to, or, if it was computed for this rank
-  // alone, in `computed_`; once somebody looks at it, in `newest_`.
+  // The newest result is in a buffer of the board to which this rank has a reference or, if it was computed for this
+  // rank only, in `computed_`. Once the application looks at it, it is in `newest_`.
   BufferNumber shown_ = kNoBuffer;
   BufferRef computed_;
   std::shared_ptr<const std::byte> newest_;
-  BufferNumber to_release_ = kNoBuffer;      // shown before, as soon as the mutex is held anyway
-  BufferRef partial_;                        // of a direct round whose result has another form
+  BufferNumber to_release_ = kNoBuffer;      // the previous `shown_`, when the mutex is next held
+  BufferRef partial_;                        // of a direct round whose result has another element type or divisor
   std::vector<std::uint64_t> every_member_;  // bitmap of the contributors of a direct round
 };
 

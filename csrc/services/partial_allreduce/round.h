@@ -1,4 +1,4 @@
-// What is known of a completed round, and what a call is told about it.
+// A completed round, as the calls of a rank receive it.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace pyc {
 
-/// A bitmap over ranks, 64 to a word. Up to 128 ranks it lies in the object: a copy allocates nothing.
+/// A bitmap of ranks, 64 to a word. For up to 128 ranks, a copy allocates nothing.
 class RankBits {
  public:
   void assign(const std::uint64_t* words, std::size_t count) {
@@ -32,7 +32,7 @@ class RankBits {
   std::vector<std::uint64_t> far_;
 };
 
-/// What a call is told (RoundInfo in docs/semantics.md).
+/// The result of a call (RoundInfo in docs/semantics.md).
 struct RoundInfo {
   RoundNumber round = 0;
   Rank initiator = kNoRank;
@@ -55,16 +55,15 @@ struct RoundInfo {
   }
 };
 
-/// One contribution, or one flush, and the round that it waits for.
 struct Call {
-  RoundNumber round = 0;       ///< that completes it; of a flush known only then
+  RoundNumber round = 0;       ///< completes the call; of a flush, known only then
   std::uint64_t sequence = 0;  ///< of this rank's contributions, from 1
   bool late = false;
   bool flush = false;
-  std::uint64_t epoch = 0;  ///< of a flush
-  Seconds made = 0;         ///< when
-  bool done = false;        ///< `info` says how its round went
-  bool given = false;       ///< the application has been given its round
+  std::uint64_t epoch = 0;  ///< of a flush: flush rounds completed before it
+  Seconds made = 0;         ///< time of the call
+  bool done = false;        ///< `info` describes its round
+  bool given = false;       ///< the application has received its round
   RoundInfo info;
 };
 

@@ -16,7 +16,6 @@ using Lock = std::unique_lock<RobustMutex>;
 
 constexpr Seconds kLimit = 0.05;
 
-/// Empty if its owner does not get on.
 Lock soon(RobustMutex& mutex) { return mutex.try_lock_for(kLimit) ? Lock(mutex, std::adopt_lock) : Lock(); }
 
 }  // namespace
@@ -30,7 +29,7 @@ void StallInspector::check_alive() const {
   const std::vector<Rank>& ranks = board_->shape().ranks;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const BoardSlot& slot = board_->ranks()[static_cast<Rank>(i)];
-    const bool serves = i == 0 && nodes_.count() > 1 && !board_->ended();  // the leader, though it has closed
+    const bool serves = i == 0 && nodes_.count() > 1 && !board_->ended();  // a leader serves after it has closed
     if (slot.gone.load(std::memory_order_relaxed) && !serves) continue;
     if (state_of(slot.process) == ProcessState::kGone) gone.push_back(ranks[i]);
   }
@@ -58,7 +57,7 @@ Report StallInspector::report_of(Rank local, RoundNumber round, bool may_lock) c
   const ProcessState process = state_of(slot.process);
   if (process == ProcessState::kGone) return {RankState::kGone};
   const Lock lock = may_lock ? soon(board_->mutex()) : Lock();
-  if (!lock) return {process == ProcessState::kStopped ? RankState::kStopped : RankState::kArrived};  // or not: unknown
+  if (!lock) return {process == ProcessState::kStopped ? RankState::kStopped : RankState::kArrived};  // unknown
   const BoardRound::State& s = board_->round().state();
   if (board_->rounds() > round) return {RankState::kComplete};
   const bool may_hold_a_segment = s.batch > 0 || s.adding > 0 || s.folding;
@@ -83,7 +82,7 @@ void StallInspector::inquire(RoundNumber round) {
 
 bool StallInspector::knows_the_missing() const {
   const Lock lock = soon(board_->mutex());
-  if (!lock) return true;  // who has it is
+  if (!lock) return true;  // its owner is missing
   const std::span reports(board_->reports(), static_cast<std::size_t>(nodes_.size()));
   const auto is_silent = [](const Report& r) { return r.state == RankState::kSilent; };
   const auto has_come = [](const Report& r) {
@@ -115,14 +114,13 @@ std::string StallInspector::text(RoundNumber round, Seconds waited, bool flush) 
                         .why_silent = why_silent(by_rank)});
 }
 
-/// What is known, by rank.
 std::vector<Report> StallInspector::reports(RoundNumber round) const {
   std::vector<Report> reports(static_cast<std::size_t>(nodes_.size()));
   if (nodes_.count() > 1) {
     const Lock lock = soon(board_->mutex());
     if (lock) std::copy_n(board_->reports(), reports.size(), reports.begin());
   }
-  // Of this node's ranks whatever its leader has not reported: it may be the one who is stopped.
+  // This rank reports for its node where the leader has not: the leader may be the rank that is stopped.
   engine_.exclusively([&] {
     const std::vector<Rank>& ranks = board_->shape().ranks;
     const std::vector<Report> here = reports_here(round);
@@ -134,7 +132,6 @@ std::vector<Report> StallInspector::reports(RoundNumber round) const {
   return reports;
 }
 
-/// Why nothing is known of some.
 std::string StallInspector::why_silent(const std::vector<Report>& reports) const {
   const Rank leader = board_->shape().ranks.front();
   const bool leader_is_stopped = reports[static_cast<std::size_t>(leader)].state == RankState::kStopped;

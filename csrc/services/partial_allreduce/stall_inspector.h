@@ -1,8 +1,8 @@
-// How the ranks stand to the rounds of a partial allreduce: who lives, who has come, and whom a round waits for.
+// The state of ranks in a partial allreduce: which ranks live, which have arrived, and for which a round waits.
 //
-// Owned by a PartialAllreduce. It only looks, and has nothing to guard. Who lives is looked up without the board's
-// mutex, which a rank that died may have taken with it; who has come is read under it. What a rank waits for in other
-// collectives is known to the engine: `reports_here` needs its progress lock, which is taken before the board's mutex.
+// Owned by a PartialAllreduce. It has no state to guard. It checks which ranks live without the board's mutex, which a
+// dead rank may hold; it reads arrivals under the mutex. The engine knows in which other collective a rank waits:
+// `reports_here` needs the progress lock, which is taken before the board's mutex.
 #pragma once
 
 #include <memory>
@@ -19,25 +19,23 @@ namespace pyc {
 
 class StallInspector {
  public:
-  /// What is referred to outlives this.
   StallInspector(Engine& engine, const Collective& collective, const Nodes& nodes, std::shared_ptr<Board> board);
 
-  /// RankFailedError if a rank of this node that has not closed is gone.
+  /// Throws RankFailedError if a rank of this node has died and has not closed.
   void check_alive() const;
-  /// The same at less cost, and what the leader's engine failed with: calls that never wait, as under Solo, would hear
-  /// of neither.
+  /// A cheaper check, which also throws the failure of the leader's engine. For calls that never wait, as under Solo.
   void check_briefly() const;
 
-  /// How the ranks of this node stand to a round, by local rank. Under the engine's progress lock.
+  /// Reports of this node's ranks on a round, by local rank. Under the engine's progress lock.
   std::vector<Report> reports_here(RoundNumber round) const;
 
-  /// If there are other nodes: lets this node's leader ask how their ranks stand to a round.
+  /// If there are other nodes: asks this node's leader to collect the reports of all ranks on a round.
   void inquire(RoundNumber round);
-  /// Whether all have answered, and not all have come.
+  /// Whether all ranks have reported, and some have not arrived.
   bool knows_the_missing() const;
-  /// Of a StallError: whom a round, or a flush, waits for. Takes the progress lock.
+  /// Text of a StallError: the ranks for which a round or a flush waits. Takes the progress lock.
   std::string text(RoundNumber round, Seconds waited, bool flush) const;
-  /// Of a StallError: who has not given back the board's mutex, as far as can be seen.
+  /// Text of a StallError: the rank that holds the board's mutex, if it can be determined.
   std::string holder() const;
 
  private:
