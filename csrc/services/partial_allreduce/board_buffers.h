@@ -26,7 +26,6 @@ class BoardBuffers {
   /// Buffers per arena. There is one arena; on devices, one per rank.
   static std::size_t per_arena(const BoardShape& shape, std::size_t arenas) { return count(shape) / arenas; }
 
-  /// Returns a free buffer with one reference.
   BufferNumber take();
   void retain(BufferNumber buffer) { ++references_[buffer]; }
   /// Drops a reference and sets `buffer` to kNoBuffer. Does nothing for kNoBuffer.

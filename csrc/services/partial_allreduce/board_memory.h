@@ -52,7 +52,6 @@ class BoardMemory {
     return reinterpret_cast<T*>(take_bytes(count * sizeof(T), kLine));
   }
 
-  /// Aligned to pages, not initialized.
   std::byte* take_pages(std::size_t bytes) { return take_bytes(bytes, kPage); }
 
   static constexpr std::size_t kLine = 64;

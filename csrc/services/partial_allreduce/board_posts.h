@@ -1,12 +1,10 @@
-// *Direct rounds*, in which each rank posts its data and reduces all posts itself, without the board's mutex
-// (docs/board.md).
+// *Direct rounds*, in which each rank posts its data and reduces all posts itself, without the board's mutex: see
+// "Direct rounds" in docs/board.md. A rank posts alternately in two places, so the places of round r are free for round
+// r + 2.
 //
-// Only its own rank writes a post, alternating between two places. A rank posts for round r + 1 only after it has
-// finished round r. When round r + 1 is complete, the places of round r are therefore free for round r + 2.
-//
-// The board can take over a round that lacks a post. It closes the posts, then looks for them; a rank that posts looks
-// at `closed` afterwards. All operations on tags and on `closed` are sequentially consistent, so one of the two ranks
-// sees the other. A post that the board has taken is marked, so that its rank notices however late it looks.
+// A board that takes over a round closes the posts, then looks for them; a rank that posts looks at `closed`
+// afterwards. All operations on tags and on `closed` are sequentially consistent, so one of the two ranks sees the
+// other. A post that the board has taken is marked, so that its rank notices however late it looks.
 #pragma once
 
 #include <atomic>
@@ -83,7 +81,6 @@ class BoardPosts {
   struct Gate {
     std::atomic<bool> closed{false};
   };
-  /// The number of rounds that a rank has found complete.
   struct Found {
     alignas(64) std::atomic<RoundNumber> complete{0};
   };

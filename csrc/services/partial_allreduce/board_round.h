@@ -71,7 +71,6 @@ class BoardRound {
     bool last;
   };
 
-  /// `mutex` guards all other arguments.
   BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events, BoardRanks& ranks,
              BoardRecords& records, BoardBuffers& buffers, const JointSum& joint_sum);
 

@@ -1,9 +1,7 @@
-// A contribution on a device, from the call until its values are ready and the board receives them. The application's
-// stream may have much work to do before.
-//
-// A copy to this rank's own memory is queued after the work that produces the values, and the producing streams wait
-// for the copy. The application may therefore overwrite the values at once, and no thread waits. When the copy is done,
-// the application's next call or the engine's progress takes the values to the board: the thread that has *entered*.
+// A contribution on a device, from the call until its values are ready and the board receives them. A copy is queued
+// after the work that produces the values, and the producing streams wait for it, so the application may overwrite the
+// values at once. When the copy is done, the application's next call or the engine's progress takes the values to the
+// board: the thread that has *entered*.
 #pragma once
 
 #include <array>
@@ -53,7 +51,6 @@ class DeviceHandover {
   const std::byte* values() const { return values_.get(); }
   /// A thread that gets true takes the values to the board or drops them. Any thread may call this.
   bool claim() { return open_.exchange(false, std::memory_order_acq_rel); }
-  /// Only after `claim` has returned true.
   const std::shared_ptr<Call>& call() const { return call_; }
 
   /// Records an error, which all later calls throw.

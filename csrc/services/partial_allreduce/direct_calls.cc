@@ -1,8 +1,5 @@
-// Calls of a partial allreduce in direct rounds (board_posts.h).
-//
-// A call is direct if this rank has received everything that it was promised, so that it only contributes and waits. If
-// the rank calls again or flushes before it has waited for the call, the call moves to the board. If its round is still
-// open, the round moves too.
+// Calls of a partial allreduce in direct rounds (board_posts.h): calls of a rank that has received everything promised,
+// and only contributes and waits. Before any other step, the call moves to the board, and an open round with it.
 #include <utility>
 
 #include "core/hot.h"

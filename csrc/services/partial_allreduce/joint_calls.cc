@@ -1,6 +1,5 @@
-// Calls of a partial allreduce that join a round (joint_sum.h).
-//
-// Under Full on a single node, every first call of a rank in a round joins. The first of all starts the round.
+// Calls of a partial allreduce that join a round (joint_sum.h). Under Full on a single node, every first call of a rank
+// in a round joins.
 #include "core/hot.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 

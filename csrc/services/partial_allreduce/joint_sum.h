@@ -1,9 +1,6 @@
-// The sum of a round, into which ranks reduce their own arrays without a deposit.
-//
-// A rank that a started round awaits *joins* it: before its call returns, the rank reduces its array into the sum piece
-// by piece. Each piece has a word that ranks set to busy, and each rank begins at another piece. No rank waits for
-// another. If other ranks stay busy on some pieces, a rank copies these pieces, and the copy becomes an input of the
-// round (board_round.h).
+// The sum of a round, into which ranks that the round awaits reduce their own arrays piece by piece, without a deposit:
+// see "Joining a round" in docs/board.md. A word per piece locks it. If other ranks stay busy on some pieces, a rank
+// leaves a copy of these pieces as an input of the round (board_round.h) and does not wait.
 //
 // A `Joined` is made under the board's mutex; `add` and `copy_left_over` do not need it.
 #pragma once

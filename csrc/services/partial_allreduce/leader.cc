@@ -178,7 +178,6 @@ void Leader::activated(Run& run) {
   release();
 }
 
-/// Passes the node's part to the run, if the part is complete.
 bool Leader::release() {
   if (draining_.size() > kMostDraining) return false;
   if (is_lost_) {
@@ -304,9 +303,9 @@ void Leader::inquire(RoundNumber round) {
   answer(node_, round);
 }
 
-/// Forwards a departure along a binomial tree of the nodes, rooted at the rank's node. A node sends at most ceil(log2
-/// nodes) messages, and departures of one origin stay in order. A node where the collective has ended stops forwarding:
-/// then every rank has closed, and the nodes below learn that from the same round.
+/// Forwards a departure along a binomial tree rooted at the rank's node, which keeps departures of one origin in order.
+/// A node where the collective has ended stops forwarding, because the last round shows all nodes that every rank has
+/// closed.
 void Leader::pass_on(const Departure& departure) {
   if (phase_ == Phase::kEnded) return;
   for (const Rank node : BinomialTree(node_, nodes_.count(), nodes_.of(departure.rank)).children()) {

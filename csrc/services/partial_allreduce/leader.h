@@ -1,10 +1,7 @@
 // The rounds of a partial allreduce between nodes (eager-SGD, Li et al. 2020, sections 4 and 5). The leader of a node
-// acts for all of its ranks. It reports arrivals and departures to the other leaders, starts the round when any node
-// does, reduces the node's part with the other parts by a schedule, and publishes the result on its node's board.
-//
-// A state machine without a clock or I/O of its own, under the engine's progress lock. The same code runs over MPI,
-// over loopback threads and in the simulator. It shares data with the applications of its node through the board, under
-// the board's mutex.
+// acts for all of its ranks. It exchanges arrivals, departures and data with the other leaders, and publishes results
+// on its node's board, under the board's mutex. A state machine without a clock or I/O of its own, under the engine's
+// progress lock. The same code runs over MPI, over loopback threads and in the simulator.
 //
 //   armed     receives of the activation are posted; an arrival on the board may start the round
 //   active    this node or another has started the round: the board takes the data of its ranks and reduces it
@@ -157,13 +154,13 @@ class Leader {
   Phase phase_ = Phase::kArmed;
   RoundNumber round_ = 0;
   Membership membership_;
-  RankSet arrived_;  // of this node, in round_
+  RankSet arrived_;
   Rank initiator_ = kNoRank;
   Requests requests_[2];  // of round_ and the next round, by parity: other nodes may be one round ahead
   Seconds grace_ends_ = Collective::kNever;
-  std::vector<std::pair<BufferId, BufferPtr>> scratch_;  // of the run under way
+  std::vector<std::pair<BufferId, BufferPtr>> scratch_;
   std::vector<std::unique_ptr<PooledRun>> pool_of_runs_;
-  std::atomic<std::size_t> memory_bytes_{0};  // of runs and scratch
+  std::atomic<std::size_t> memory_bytes_{0};
   std::vector<PooledRun*> idle_runs_;
   std::vector<PooledRun*> draining_;  // complete, but with sends or activations in flight
   PooledRun* current_ = nullptr;

@@ -8,7 +8,6 @@
 
 namespace pyc {
 
-/// Handles completed copies of the run, and failures.
 bool Leader::advance_devices() {
   bool moved = false;
   while (const std::optional<OpId> done = staging_->take_done()) {

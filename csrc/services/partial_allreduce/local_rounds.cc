@@ -56,7 +56,6 @@ bool LocalRounds::take_post(Rank local, RoundNumber round) {
   return true;
 }
 
-/// No rank has left, and no deposit is pending.
 bool LocalRounds::may_be_direct() const {
   if (!board_.posts().on() || board_.ranks().left().count() > 0) return false;
   for (Rank i = 0; i < board_.ranks().count(); ++i) {

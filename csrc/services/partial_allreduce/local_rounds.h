@@ -1,10 +1,6 @@
-// The rounds of a single node: the rank that makes a round possible starts it, and the rank that finishes the reduction
-// completes it. No messages are sent.
-//
-// A round of small data under `Full` is *direct* while every rank contributes once and then waits. It consists of posts
-// (board_posts.h) and does not use this class. Any other step first takes over the open round.
-//
-// Owned by a PartialAllreduce. All calls need the board's mutex.
+// The rounds of a single node, except direct rounds (board_posts.h): the rank that makes a round possible starts it,
+// and the rank that finishes the reduction completes it. No messages are sent. Owned by a PartialAllreduce. All calls
+// need the board's mutex.
 #pragma once
 
 #include <mutex>

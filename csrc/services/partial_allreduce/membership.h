@@ -1,8 +1,6 @@
-// The ranks that have left a collective, as far as this rank knows. A rank leaves by `flush` until the next flush
-// round, or by `close` permanently.
-//
-// Flush rounds divide time into epochs: the epoch is the number of flush rounds completed here. A rank announces the
-// epoch in which it leaves. That epoch is at most one ahead of ours, since the next flush round needs us.
+// The ranks that have left a collective, as far as this rank knows: by `flush` until the next flush round, or by
+// `close` permanently. The epoch is the number of flush rounds completed here. A rank announces the epoch in which it
+// leaves, at most one ahead of ours, since the next flush round needs us.
 #pragma once
 
 #include <cstdint>

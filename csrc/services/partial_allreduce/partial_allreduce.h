@@ -1,21 +1,11 @@
 // Allreduce that does not wait for stragglers (eager-SGD, Li et al. 2020, sections 4 and 5): the application's view.
+// docs/semantics.md defines calls and rounds; docs/design/partial-allreduce.md and docs/board.md explain the protocol.
 //
-// A call writes its data into a buffer of its node's board and puts the buffer into its rank's slot, under the board's
-// mutex. If the policy then allows the round to start, this rank takes all deposits under the mutex, reduces them
-// without it, and publishes the result. Waiting ranks help to reduce. Ranks that sleep or compute are not disturbed,
-// and find the newest result at their next call. If there are other nodes, the node's leader (leader.h) sees arrivals,
-// starts the round when any node does, and exchanges the node's part with the others.
-//
-// A call is late if rounds have completed that the application has neither received nor been promised. A call that is
-// not late arrives in the present round and completes with it. A late call waits for nothing and is not an arrival. See
-// docs/semantics.md.
-//
-// Within a node, critical sections of one mutex make all decisions: which ranks have arrived, which data a round takes,
-// and with which round a call completes. All ranks therefore agree on their order. A deposit changes hands as a whole.
-// A rank reads a buffer without the mutex only if it has a reference, and a buffer with more than one is never written.
-//
-// On a single node under `Full`, small data needs no mutex while each rank alternates between contribute and wait:
-// direct_calls.cc.
+// A call puts its data into its rank's slot on the node's board. If the policy then allows the round to start, the rank
+// executes it within the call, and waiting ranks help. If there are other nodes, the node's leader (leader.h) starts
+// rounds and exchanges the node's part. Critical sections of the board's mutex make all decisions: which ranks have
+// arrived, which data a round takes, and with which round a call completes. A rank reads a buffer without the mutex
+// only if it has a reference. Direct rounds (direct_calls.cc) need no mutex.
 #pragma once
 
 #include <atomic>
@@ -65,8 +55,8 @@ struct PartialAllreduceOptions {
   std::optional<std::uint64_t> max_staleness;
   std::size_t history = 8;
   bool track_members = true;
-  std::size_t segment_bytes = kSegmentBytes;  // of the reduction within a node
-  bool on_device = false;                     // set by create_on_device
+  std::size_t segment_bytes = kSegmentBytes;
+  bool on_device = false;  // set by create_on_device
   // Between nodes.
   std::string activation = "tree";
   std::string algorithm = "recursive_doubling";
@@ -77,8 +67,8 @@ struct PartialAllreduceStatistics {
   std::uint64_t contributions = 0;
   std::uint64_t included = 0;  ///< calls that received a round with their data
   std::uint64_t late = 0;
-  std::uint64_t missed = 0;   ///< rounds
-  std::uint64_t overrun = 0;  ///< calls
+  std::uint64_t missed = 0;  ///< rounds
+  std::uint64_t overrun = 0;
   Seconds waited = 0;
 };
 
@@ -270,16 +260,16 @@ class PartialAllreduce final : public Collective {
   const Options options_;
   const Nodes nodes_;
   const Elements elements_;
-  std::uint32_t id_ = 0;  // set before the first call
+  std::uint32_t id_ = 0;
   std::shared_ptr<FlightRecorder::Track> track_;
   TraceTrack trace_;
   const std::shared_ptr<Board> board_;
   StallInspector inspector_;
   const BoardWait wait_;
   Results results_;
-  LocalRounds local_;                 // used on a single node
-  std::unique_ptr<Staging> staging_;  // the leader's, if on a device
-  std::unique_ptr<Leader> leader_;    // if there are other nodes and this rank is its node's leader
+  LocalRounds local_;
+  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Leader> leader_;  // if there are other nodes and this rank is its node's leader
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
   std::shared_ptr<Call> direct_call_;           // of a direct round that this rank has not received

@@ -101,7 +101,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
   Engine& e = *engine;
   options.on_device = true;
   options = normalized(std::move(options));
-  for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);  // as in `create`
+  for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);
   const BoardShape shape = shape_of(options, nodes, e.rank());
   const std::size_t local = nodes.local_rank_of(e.rank());
   const std::size_t board_bytes = round_up(Board::bytes(shape), BoardMemory::kLine);

@@ -13,7 +13,6 @@
 namespace pyc {
 namespace {
 
-/// `reduce` adds an in-place allreduce on the data.
 PartialAllreducePlan plan_of(const std::string& activation, Rank node, Rank nodes, std::size_t count,
                              const std::function<void(ScheduleBuilder&, const Slice&)>& reduce) {
   ScheduleBuilder s(node, nodes);

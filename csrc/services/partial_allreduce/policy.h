@@ -17,9 +17,9 @@ struct Policy {
     kFull,    ///< any rank; the round takes a rank's part only after its arrival
   };
   Kind kind = Kind::kSolo;
-  Rank count = 0;          ///< m or k
-  std::uint64_t seed = 0;  ///< of the designation
-  Seconds grace = 0;       ///< quorum: time for the other ranks after the k-th arrival
+  Rank count = 0;  ///< m or k
+  std::uint64_t seed = 0;
+  Seconds grace = 0;  ///< quorum: time for the other ranks after the k-th arrival
 };
 
 /// The order in which ranks are designated for a round: a permutation of all ranks, chosen by a counter-based hash of

@@ -1,13 +1,11 @@
 // The results of one rank: the newest or, under missed="sum", the sum of all that its application has not received.
 //
-// A result takes two steps. `collect`, in the critical section that ends a call, chooses the rounds and takes
-// references to their buffers. `publish` makes one result of them: a single buffer is read in place on the board, and
-// only a result that must be computed is copied.
+// `collect`, in the critical section that ends a call, chooses the rounds and takes references to their buffers.
+// `publish` makes one result of them: a single buffer is read in place on the board, other results are computed.
 //
-// Owned by a PartialAllreduce. Only the application's calls use it, one thread at a time and never the engine's, so its
-// own state has no lock. Records, totals and reference counts belong to the board and need its mutex. This rank and the
-// application read a buffer without the mutex while they have a reference to it, and a buffer with more than one
-// reference is never written. Any thread may release a result: see leases.h.
+// Owned by a PartialAllreduce. Only the application's calls use it, one thread at a time, so its own state has no lock.
+// Records, totals and reference counts belong to the board and need its mutex. Buffers are read without the mutex, with
+// a reference. Any thread may release a result: see leases.h.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +40,7 @@ class Results {
     void for_each(Action action);
 
     Term one_{kNoBuffer, 1};
-    std::vector<Term> others_;  // under missed="sum"
+    std::vector<Term> others_;
     bool nothing_new_ = false;
   };
 
