@@ -1,16 +1,16 @@
-// Two ways to make a round that any rank starts reach every rank. In both, a rank forwards the token exactly once to
-// each of its out-neighbours, no matter which ranks started and how many. So every posted receive is matched in every
-// round, and nothing is ever cancelled.
+// Two ways in which a round that any rank starts reaches all ranks. In both, a rank sends the token exactly once to
+// each of its out-neighbors, whichever ranks have started. Every posted receive is therefore matched in every round,
+// and nothing is ever canceled.
 //
-// Dissemination. Rank r has the out-neighbours r+1, r+2, r+4, ... and, as soon as it is active, sends each one token:
-// from any initiator that is a binomial tree.
+// Dissemination. Rank r has the out-neighbors r+1, r+2, r+4, ... As soon as it is active, it sends a token to each.
+// From any initiator, the tokens form a binomial tree.
 //   Reference: eager-SGD section 4.1.1; Hensgen, Finkel, Manber (1988).
 //   Steps: ceil(log2 P). Tokens: P ceil(log2 P).
 //
-// Tree. Tokens flow down a tree only, which is optimal in the postal model (see the algorithm "tree"). An initiator
-// that is not the root also asks a rank above it to start, by an active message outside the plan; that rank does the
-// same, up to the root. No rank is asked by more than 16, so that nothing queues if all start at once. That takes some
-// steps more and log2 P times fewer tokens, which counts where ranks share cores.
+// Tree. Tokens flow down one tree, which is optimal in the postal model (see the algorithm "tree"). An initiator other
+// than the root also asks a rank above it to start, by an active message outside the plan. That rank does the same, up
+// to the root. At most 16 ranks ask the same rank, so that no messages queue if all start at once. This takes some more
+// steps and log2 P times fewer tokens, which pays off if ranks share cores.
 //   Steps: 1 + ceil(log16 P), and at most log2 P; 2 for P <= 17. Tokens: P - 1, and an active message for each rank
 //   that starts.
 #include "algorithms/activation.h"
@@ -41,7 +41,7 @@ Activation relay(ScheduleBuilder& s, const std::vector<Rank>& sources, const std
   return {start, active, asks, root};
 }
 
-/// Of the tree; nothing: it is another way.
+/// The latency of a tree; nullopt for other activations.
 std::optional<Rank> latency_of(const std::string& how) {
   if (how == "tree") return PostalTree::kFewSteps;
   if (!how.starts_with("tree:")) return std::nullopt;
@@ -93,8 +93,8 @@ Course course_of_activation(const std::string& how, Rank size) {
   if (how == "dissemination") {
     Phase chains{{}};
     double tokens = 0;
-    // The last rank is at a distance with many ones: the longest below `size`, and those with a one less and ones
-    // after.
+    // A token makes one hop for each one-bit of the distance. The longest chains lead to distance size - 1, and to size
+    // - 1 with one bit cleared and all lower bits set.
     for (Rank distance = 1; distance < size; distance *= 2) ++tokens;
     const auto add = [&](Rank to) {
       Leg leg;

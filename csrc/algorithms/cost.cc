@@ -10,7 +10,7 @@
 namespace pyc {
 namespace {
 
-/// Looked up again for each number of bytes.
+/// Cached, because costs are computed for many sizes of data.
 std::vector<Rank> longest_ways(Rank size, Rank latency) {
   static std::mutex mutex;
   static std::map<std::pair<Rank, Rank>, std::vector<Rank>> known;
@@ -20,7 +20,7 @@ std::vector<Rank> longest_ways(Rank size, Rank latency) {
   return found;
 }
 
-/// `leg` makes a leg of the messages of a way and the sends up to them, or the receives.
+/// A chain for each number of messages on the way. `leg` gets this number, and the sends (or receives) that they take.
 template <class MakeLeg>
 Phase along_a_tree(Rank size, Rank latency, MakeLeg leg) {
   Phase chains;

@@ -1,6 +1,6 @@
-// What a plan costs under LogGP (Alexandrov et al. 1995), without the plans of all ranks: the chains of messages that
-// can be the last to end. An algorithm states its chains beside its plan; one function computes the time of any. That
-// the time is the one of the plans is tested (tests/plan/test_cost.py).
+// The cost of a plan under LogGP (Alexandrov et al. 1995), from the chains of messages that can end last instead of the
+// plans of all ranks. An algorithm states its chains next to its plan, and one function computes their time.
+// tests/plan/test_cost.py compares this time with the plans.
 #pragma once
 
 #include <cstddef>
@@ -10,28 +10,27 @@
 
 namespace pyc {
 
-/// Seconds, seconds per byte, and bytes.
 struct MessageCosts {
-  Seconds latency = 0;          ///< L: the flight of a message
-  Seconds overhead = 0;         ///< o: the sender's part, and the receiver's
+  Seconds latency = 0;          ///< L: time of flight of a message
+  Seconds overhead = 0;         ///< o: time of the sender, and of the receiver
   Seconds gap_per_byte = 0;     ///< G
   Seconds reduce_per_byte = 0;  ///< of one operand
-  double header_bytes = 0;      ///< sent with every message
+  double header_bytes = 0;
 };
 
-/// A part of a chain: `flights` messages one after the other. A sender may have to begin others before, and a receiver
-/// to take others first: `sends` and `receives` count all of them.
+/// Part of a chain: `flights` messages in sequence. `sends` and `receives` also count the other messages that a sender
+/// begins, or a receiver takes, before them.
 struct Leg {
   double flights = 0;
   double sends = 0;
   double receives = 0;
   double elements = 0;   ///< of each message
-  bool reduces = false;  ///< what is received
+  bool reduces = false;  ///< the received data
 };
 using Chain = std::vector<Leg>;
-/// Chains that have their end in common.
+/// Chains with a common end.
 using Phase = std::vector<Chain>;
-/// Phases one after the other; a phase ends with its slowest chain.
+/// Phases in sequence. A phase ends with its slowest chain.
 using Course = std::vector<Phase>;
 
 Seconds cost_of(const Course& course, const MessageCosts& costs, std::size_t element_bytes);

@@ -1,12 +1,12 @@
 // Allreduce by recursive halving and doubling: a reduce-scatter, then an allgather.
 //
-// Halving: in each step a rank exchanges half of the range it is still responsible for with a peer at half the previous
-// distance, and reduces the half that it keeps; it ends with one of 2^k parts complete. Doubling: the same peers in
-// reverse order exchange what is complete. Extra ranks fold onto a partner as in recursive doubling.
+// Halving: in each step a rank exchanges half of its range with a peer at half the previous distance, and reduces the
+// half that it keeps. It ends with one of 2^k parts complete. Doubling: the same peers in reverse order exchange their
+// complete parts. Extra ranks fold onto a partner as in recursive doubling.
 //
-// "rabenseifner:K" halves K times only. Ranks that have the same part then reduce it by recursive doubling. That takes
-// log2 P + K steps instead of 2 log2 P, for data that is too short for so many. With fewer elements than parts no
-// algorithm of the family halves further than there are elements; with one element it is recursive doubling.
+// "rabenseifner:K" halves only K times. Ranks with the same part then reduce it by recursive doubling. This takes log2
+// P + K steps instead of 2 log2 P, for short data. No variant makes more parts than there are elements. With one
+// element it is recursive doubling.
 //
 // Reference: Rabenseifner, "Optimization of collective reduction operations" (2004).
 // Steps: 2 floor(log2 P), 2 more if P is not a power of two. Bytes sent per rank: 2 S (P'-1)/P', P' the largest power
@@ -25,7 +25,6 @@ constexpr Rank kAll = 31;
 
 Rank log2_of(std::size_t number) { return static_cast<Rank>(std::bit_width(number)) - 1; }
 
-/// How often the data is halved, if at most `most` times.
 Rank halvings_of(Rank size, std::size_t count, Rank most) {
   return count == 0 ? 0 : std::min({most, log2_of(static_cast<std::size_t>(size)), log2_of(count)});
 }
@@ -47,7 +46,7 @@ void build_halving(ScheduleBuilder& s, Operands io, Rank most) {
     s.reduce(incoming, io.out);
   }
 
-  /// Parts [first, first + n) of the vector.
+  // Parts [first, first + n) of the vector.
   const std::size_t parts = std::size_t{1} << halvings;
   const auto range = [&](Rank first, Rank n) {
     const Interval head = balanced_part(io.out.count, parts, static_cast<std::size_t>(first));

@@ -44,7 +44,7 @@ Course folded(Rank size, double elements, const Chain& there, Rank doublings, do
     if (folds_in) chain.push_back(step(elements, true));
     chain.insert(chain.end(), there.begin(), there.end());
     for (Rank k = 0; k < doublings; ++k) {
-      // Where the first and the last rank of a chain agree in this bit, the chain stays at one rank: nothing flies.
+      // If the first and the last rank of a chain agree in this bit, the chain stays on one rank without a message.
       chain.push_back(step(part, true));
       if (k >= crossed) chain.back().flights = 0;
     }
@@ -54,7 +54,7 @@ Course folded(Rank size, double elements, const Chain& there, Rank doublings, do
   };
   const Rank extras = size - Fold(0, size).core_size();
   if (extras == 0) return {{chain_of(false, doublings, false)}};
-  // From an extra rank to an extra rank: their partners are the first `extras` ranks of the core.
+  // From an extra rank to an extra rank. Their partners are the first `extras` ranks of the core.
   const auto differing = static_cast<Rank>(std::bit_width(static_cast<std::uint32_t>(extras - 1)));
   return {{chain_of(true, doublings, false), chain_of(true, std::min(differing, doublings), true)}};
 }

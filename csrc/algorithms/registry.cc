@@ -10,7 +10,7 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, AllreduceAlgorithm> by_name;  // references into a map stay valid
+  std::map<std::string, AllreduceAlgorithm> by_name;
 };
 
 Registry& registry() {

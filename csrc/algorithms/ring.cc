@@ -1,12 +1,12 @@
 // Allreduce on a ring: a reduce-scatter, then an allgather.
 //
-// The vector is cut into P pieces. In step k of the first half rank r passes piece r-k to its right and adds what
-// comes from its left to its own piece r-k-1: after P-1 steps the last piece it touched, r+1, holds all contributions.
-// In the second half the finished pieces travel once round the ring.
+// The vector is cut into P pieces. In step k of the first half, rank r sends piece r-k to its right, and adds the data
+// from its left to its own piece r-k-1. After P-1 steps its last piece, r+1, contains all contributions. In the second
+// half the complete pieces travel once around the ring.
 //
 // Reference: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms" (2009).
-// Steps: 2(P-1). Bytes sent per rank: 2 S (P-1)/P, the least possible. With fewer elements than ranks some pieces would
-// be empty, and recursive doubling serves better anyway.
+// Steps: 2(P-1). Bytes sent per rank: 2 S (P-1)/P, the least possible. With fewer elements than ranks, recursive
+// doubling is used, which is faster.
 #include "algorithms/recursive_doubling.h"
 #include "algorithms/registry.h"
 #include "core/patterns.h"
@@ -25,7 +25,7 @@ static void allreduce_ring(ScheduleBuilder& s, Operands io) {
   };
   const Rank right = ring_neighbour(s.rank(), 1, size);
   const Rank left = ring_neighbour(s.rank(), -1, size);
-  // Two buffers: one piece arrives while the one before it is added.
+  // Two buffers: one piece arrives while the previous one is added.
   const std::size_t longest = balanced_part(io.out.count, pieces, 0).count;
   const Slice even = s.buffer(longest, "even");
   const Slice odd = size > 2 ? s.buffer(longest, "odd") : even;
@@ -33,7 +33,7 @@ static void allreduce_ring(ScheduleBuilder& s, Operands io) {
   s.copy(io.in, io.out);
   for (Rank step = 0; step < size - 1; ++step) {
     s.send(piece(-step), right);
-    const Slice mine = piece(-step - 1);  // one further left each step: what the left neighbour has just finished with
+    const Slice mine = piece(-step - 1);  // one further left in each step: the left neighbor has just sent it
     const Slice landing = (step % 2 == 0 ? even : odd).part(0, mine.count);
     s.recv(landing, left);
     s.reduce(landing, mine);

@@ -11,7 +11,7 @@
 namespace pyc {
 namespace {
 
-constexpr std::size_t kMostPieces = 8;  // of data that the algorithm does not cut itself: each costs a message more
+constexpr std::size_t kMostPieces = 8;  // of data that the algorithm does not cut itself; each costs one more message
 
 std::vector<Interval> equal_pieces(std::size_t count, std::size_t piece) {
   const std::size_t pieces = std::clamp<std::size_t>(count / piece, 1, kMostPieces);
@@ -20,7 +20,7 @@ std::vector<Interval> equal_pieces(std::size_t count, std::size_t piece) {
   return all;
 }
 
-/// As the algorithm cuts the data on this rank, short pieces joined, in the order in which it comes to them.
+/// The pieces into which the algorithm cuts the data on this rank, with short ones joined, in the order of their use.
 std::vector<Interval> pieces_of(const AllreduceAlgorithm& algorithm, Rank rank, Rank size, std::size_t count,
                                 std::size_t piece) {
   ScheduleBuilder s(rank, size);

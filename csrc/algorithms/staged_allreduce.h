@@ -1,6 +1,6 @@
-// An allreduce in place on data that messages cannot carry, such as that of a device: copied to a buffer that they can,
-// reduced there by an algorithm of the registry, and copied back, in pieces. What one piece needs is done while others
-// are copied.
+// An in-place allreduce of data that messages cannot carry, such as device memory. In pieces, it copies the data to a
+// staging buffer, reduces it there by an algorithm of the registry, and copies it back. Copies of some pieces overlap
+// with the reduction of others.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace pyc {
 
 struct StagedAllreduce {
   Slice staging;       ///< as long as the data
-  std::size_t pieces;  ///< in so many copies the data comes there, and goes back
+  std::size_t pieces;  ///< number of copies to `staging`, and back
 };
 
-/// Copies in pieces of at least `piece` elements if there are several. The result has the bits of the algorithm without
-/// copies; `data` is a whole buffer.
+/// Copies pieces of at least `piece` elements, or one shorter piece. The result has the same bits as without copies.
+/// `data` must be a whole buffer.
 StagedAllreduce build_staged_allreduce(ScheduleBuilder& s, const std::string& algorithm, const Slice& data,
                                        std::size_t piece);
 
-/// Of plans of `count` elements, by any algorithm and on any rank: pieces at most.
+/// The most pieces in a plan of `count` elements, for any algorithm and rank.
 std::size_t most_pieces(std::size_t count, std::size_t piece);
 
 }  // namespace pyc

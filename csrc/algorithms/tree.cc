@@ -1,11 +1,11 @@
 // Allreduce on one tree: reduce up to the root, broadcast down again.
 //
-// The tree is optimal in the postal model: what a rank begins to send arrives K sends later, and no rank is idle that
-// could send. "tree:1" is a binomial tree, "tree:K" with K >= P a star; K = (L + 2 o) / o is best for short data with a
-// core per rank. "tree" is "tree:32": few steps. That makes it the cheapest for short data where ranks share cores,
-// since what costs there is waking ranks. All trees send the fewest messages possible, 2(P-1). The root computes every
-// result, so its bits are the same everywhere. A rank reduces what its children send in the order in which it is
-// expected, that of sending down reversed.
+// The tree is optimal in the postal model: a message arrives K sends after its sender begins it, and no rank that could
+// send is idle. "tree:1" is a binomial tree, "tree:K" with K >= P a star. K = (L + 2 o) / o is best for short data with
+// one core per rank. "tree" is "tree:32", which has few steps. It is the cheapest for short data if ranks share cores,
+// because the cost there is waking ranks. All trees send the fewest messages possible, 2(P-1). The root computes every
+// result, so its bits are the same on all ranks. A rank reduces its children's data in the expected order of arrival,
+// the reverse of the order of sending down.
 //
 // Reference: Bar-Noy, Kipnis, "Designing broadcasting algorithms in the postal model" (1994).
 // Steps: 2 for P <= K + 2, and at most 2 log2 P. Bytes sent per rank: S up, and S to each child.
@@ -17,11 +17,11 @@ namespace {
 
 void build_tree(ScheduleBuilder& s, Operands io, Rank latency) {
   constexpr std::size_t kShort = 16384;  // elements
-  constexpr std::size_t kLandings = 2;   // one is received into while the other is reduced
+  constexpr std::size_t kLandings = 2;   // receives into one while the other is reduced
   const PostalTree tree(s.rank(), s.size(), latency);
   s.copy(io.in, io.out);
-  // Short data lands in a buffer for each child. Long data takes turns on a few: memory stays bounded, and a child that
-  // has nothing holds its turn for one short message only.
+  // Short data has a buffer for each child. Long data uses few buffers in rotation, so that memory stays bounded. A
+  // child without data holds a buffer only for one short message.
   const std::vector<Rank>& children = tree.children();
   const std::size_t limit = io.out.count <= kShort ? children.size() : kLandings;
   std::vector<Slice> landings;
