@@ -7,7 +7,7 @@
 namespace pyc {
 namespace {
 
-/// Groups that give every worker one synchronisation.
+/// Number of groups that synchronize every worker once.
 std::size_t groups_per_step(const GroupOptions& options) {
   return std::max<std::size_t>(1, options.node_of.size() / static_cast<std::size_t>(options.size));
 }
@@ -75,7 +75,7 @@ void Choice::choose_inter_intra() {
     random_.shuffle_front(std::span(idle), 1);
     heads_.push_back(idle.front());
   }
-  if (heads_.size() == 1) {  // all are of one node: there is nothing between nodes
+  if (heads_.size() == 1) {  // all on one node
     divide(candidates_);
   } else {
     divide(heads_);
@@ -88,7 +88,7 @@ void Choice::choose_inter_intra() {
   }
 }
 
-/// A random partition into groups of the given size; what is over makes a smaller one, or if it is one joins the last.
+/// A random partition into groups of `size`. The rest forms a smaller group; a rest of one worker joins the last group.
 void Choice::divide(std::span<Rank> workers) {
   random_.shuffle_front(workers, workers.size());
   const auto size = static_cast<std::size_t>(options_.size);
@@ -101,7 +101,7 @@ void Choice::divide(std::span<Rank> workers) {
   }
 }
 
-/// Exchanges the last of a group that stays within a component for a later worker of another.
+/// Exchanges the last member of a group within one component for a later worker of another component.
 void Choice::bridge_chunk(std::span<Rank> workers, std::size_t begin, std::size_t end) {
   const auto is_apart = [&](Rank r) { return connectivity_.are_apart(workers[begin], r); };
   const auto first = workers.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -141,7 +141,7 @@ void Choice::choose_punctual(Rank initiator, Seconds now) {
   groups_.append(std::span(candidates_).first(taken));
 }
 
-/// Makes `bridge`, of another component, one of the first `taken` candidates, unless one of another component is.
+/// Puts `bridge`, of another component, among the first `taken` candidates, unless such a worker is there already.
 void Choice::bridge_punctual(Rank initiator, Rank bridge, std::size_t taken) {
   for (std::size_t i = 1; i < taken; ++i) {
     if (connectivity_.are_apart(initiator, candidates_[i])) return;

@@ -1,29 +1,14 @@
-// Which workers make a group: the rules of Ripples, and one of our own. Nothing here knows how groups are performed.
+// Which workers form a group: the rules of Ripples, and one of our own. Nothing here knows how groups are performed.
 //
 // *Random* (Ripples section 4.1): the initiator and others drawn from all workers.
 //
-// *Global Division* (5.1): a random partition of the workers that are in no group, hence without conflicts. With
-// *Inter-Intra* (5.2) each of them gets two groups: the heads, one drawn per node, are divided among all nodes and the
-// rest within each node; then all of a node together. Workers far behind the initiator are left out (5.3).
+// *Global Division* (5.1): a random partition of the workers that are in no group, so there are no conflicts. With
+// *Inter-Intra* (5.2) each worker gets two groups. First the heads, one drawn per node, are divided among all nodes and
+// the rest within each node; then all workers of a node form a group. Workers far behind the initiator are left out
+// (5.3).
 //
-// *Punctual*, our own. What costs time is not conflicts but waiting, at a group, for members that still compute. A
-// division gives groups to workers whatever they are doing. Without Inter-Intra that does little harm: a slow worker's
-// division finds fast mates half-way through their work, and it is the slow one that waits; but they are out of step
-// afterwards. With Inter-Intra, a division leaves a second group, of the whole node, at which the slow worker's fellows
-// wait until it has computed once more. So they make as many requests as it does, their counters say the same as its
-// counter, and when one of them divides, the filter of section 5.3 finds no straggler among them and enrols it again,
-// whatever the threshold: the whole node goes at the slow worker's pace for ever. A punctual group is made for its
-// initiator alone, of workers that are in no group and *due now*. A worker computes for an interval that the generator
-// has observed; hence it is due one interval after its last group.
-//   - Mates are drawn from those due within `tolerance` of the initiator's own interval. If one more than needed is
-//   due,
-//     it is taken too.
-//   - If nobody is, the initiator waits for the first to be due, up to `patience` of its own interval; so a worker that
-//     is out of step falls into step. If nobody will be due by then, it is alone: others are slower than it, and one of
-//     them will make a group with it.
-// A slow worker is in a fast one's group only when it is about to arrive, so it does not hold it. And it always finds
-// fast mates, since all are due within its own interval: it stays connected. Classes of workers of which each is in
-// step with itself only might never meet: see groups/connectivity.h.
+// *Punctual* (ours): the initiator and workers that are in no group and *due now*, that is, one observed interval after
+// their last group. See "Why punctual groups" in docs/groups.md.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +24,7 @@
 
 namespace pyc {
 
-/// Groups, one after the other in the order in which they are to be performed.
+/// Groups, in the order in which they are performed.
 class GroupList {
  public:
   std::size_t count() const { return ends_.size(); }
@@ -63,12 +48,11 @@ class GroupList {
 
 class Choice {
  public:
-  /// `options` and `workers` must outlive it.
   Choice(const GroupOptions& options, const Workers& workers);
 
-  /// The groups that a request of `initiator` leads to. It is in at least one; valid until the next call.
+  /// The groups for a request of `initiator`, which is in at least one. Valid until the next call.
   const GroupList& groups_for(Rank initiator, Seconds now);
-  /// Every group that is generated, whoever chose it.
+  /// Call this for every generated group.
   void note(std::span<const Rank> group) { connectivity_.note(group); }
 
  private:

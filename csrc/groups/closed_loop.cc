@@ -16,7 +16,7 @@ class ClosedLoop {
   void ask(std::size_t index) {
     const Rank worker = computing_.members()[index];
     computing_.erase(worker);
-    if (generator_.is_locked(worker)) ready_.push_back(of(worker));  // it may be the last that was missing
+    if (generator_.is_locked(worker)) ready_.push_back(of(worker));  // it may be the last missing member
     generator_.request(worker, started_);
     take_grants();
     while (!ready_.empty()) {
@@ -59,8 +59,8 @@ class ClosedLoop {
 
   GroupGenerator& generator_;
   RankList computing_;
-  std::vector<Grant> grant_;  // by worker: the newest
-  std::vector<Grant> ready_;  // started, and perhaps all members are there
+  std::vector<Grant> grant_;  // by worker: the newest grant
+  std::vector<Grant> ready_;  // started, perhaps with all members present
   std::vector<Grant> started_;
   std::vector<Rank> members_;
   std::uint64_t performed_ = 0;

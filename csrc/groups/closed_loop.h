@@ -1,4 +1,4 @@
-// Workers that ask again as soon as they are answered: what the generator itself costs.
+// Workers that ask again as soon as they are answered, to measure the cost of the generator.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace pyc {
 
-/// All workers of a new generator ask, in a random order, until `requests` requests were made; a group is performed, in
-/// no time, as soon as its last member has asked. Returns how many groups were performed.
+/// All workers of a new generator ask in random order, until `requests` requests have been made. A group is performed,
+/// in no time, when its last member has asked. Returns the number of groups performed.
 std::uint64_t run_closed_loop(GroupGenerator& generator, std::uint64_t requests, std::uint64_t seed);
 
 }  // namespace pyc

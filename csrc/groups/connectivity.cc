@@ -31,7 +31,7 @@ Rank Connectivity::root(Rank rank) {
   return rank;
 }
 
-/// Workers without a component get one of their own first.
+/// Workers without a component first get their own.
 void Connectivity::join(std::span<const Rank> group) {
   Rank first = kNoRank;
   for (const Rank r : group) {

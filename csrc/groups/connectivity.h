@@ -1,9 +1,7 @@
-// Against update isolation: whether the newest groups connect all workers that were in them.
-//
-// Groups chosen by speed may for ever be chosen among the same workers, whose weights then never meet the others'. The
-// filter of P-Reduce (SIGMOD 2021) keeps the groups of a window; if the graph in which the members of a group are
-// joined falls into components, the next groups are to bridge two of them. A worker that was in no group of the window
-// has no component: it brings nothing that could be isolated, and is not waited for.
+// Prevents update isolation (docs/groups.md): groups chosen by speed may always have the same members, whose weights
+// never mix with the others'. As in the filter of P-Reduce (SIGMOD 2021), if the graph that joins the members of the
+// newest groups falls into components, the next groups must bridge two of them. Workers without a group in the window
+// are ignored.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +14,10 @@ namespace pyc {
 
 class Connectivity {
  public:
-  /// Looks at the newest `window` groups of `size` workers each time that `period` new ones are there; 0: never.
+  /// `size`: number of workers. Checks the newest `window` groups after every `period` groups; never if `window` is 0.
   Connectivity(Rank size, std::size_t window, std::size_t period);
 
-  /// Whether the next group is to join two components.
+  /// Whether the next group should join two components.
   bool wants_bridge() const { return components_ > 1; }
   bool are_apart(Rank a, Rank b) const {
     const Rank first = label(a);
@@ -27,7 +25,7 @@ class Connectivity {
     return first != kNoRank && second != kNoRank && first != second;
   }
 
-  /// In the order in which groups are generated. Groups of one say nothing.
+  /// Call this in the order in which groups are generated. Groups of one worker are ignored.
   void note(std::span<const Rank> group);
 
  private:
@@ -39,7 +37,7 @@ class Connectivity {
   std::size_t period_;
   std::vector<std::vector<Rank>> window_;  // a ring
   std::size_t noted_ = 0;
-  std::vector<Rank> labels_;  // a root of each worker's component; kNoRank: in no group of the window
+  std::vector<Rank> labels_;  // root of the worker's component; kNoRank: in no group of the window
   std::vector<Rank> parent_;
   std::size_t components_ = 0;
 };

@@ -54,8 +54,7 @@ GroupGenerator::GroupGenerator(GroupOptions options)
       queues_(options_.node_of.size()),
       answer_(options_.node_of.size(), kNoSequence) {}
 
-// --- Events
-// -----------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------ events
 
 void GroupGenerator::request(Rank worker, std::vector<Grant>& started, std::optional<Seconds> now) {
   check_may_ask(worker);
@@ -126,10 +125,9 @@ void GroupGenerator::leave(Rank worker) {
   workers_.leaves(worker);
 }
 
-// --- Groups
-// -----------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------ groups
 
-/// The number of a group is put behind what its members are in already; it starts if they are in nothing.
+/// Appends the group to the queues of its members. It starts if all these queues were empty.
 Sequence GroupGenerator::generate(Rank initiator, std::span<const Rank> members, std::vector<Grant>& started) {
   const Slot slot = free_slot();
   Group& group = groups_[slot];
@@ -179,8 +177,7 @@ void GroupGenerator::start(const Group& group, std::vector<Grant>& started) cons
   started.push_back({group.sequence, group.members, group.initiator, group.conflicts, options_.group_buffer});
 }
 
-// --- State
-// ------------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------ state
 
 std::size_t GroupGenerator::checked(Rank worker) const {
   if (worker < 0 || worker >= static_cast<Rank>(queues_.size())) {
@@ -239,7 +236,7 @@ std::string GroupGenerator::describe(const Group& group) const {
   for (const Rank r : group.members) {
     const auto& queue = queues_[static_cast<std::size_t>(r)];
     const auto place = std::ranges::find(queue, group.sequence, [&](Slot slot) { return groups_[slot].sequence; });
-    if (place == queue.end()) continue;  // it has acknowledged
+    if (place == queue.end()) continue;  // already acknowledged
     for (auto earlier = queue.begin(); earlier != place; ++earlier) before.push_back(groups_[*earlier].sequence);
     if (place == queue.begin()) (is_asking(r) || workers_.has_left(r) ? not_acknowledged : not_asked).push_back(r);
   }

@@ -1,4 +1,4 @@
-// What the group generator knows of each worker: whether it is in a group, how often it has asked, when it is due.
+// The state of each worker in the group generator: whether it is in a group, how often it has asked, when it is due.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace pyc {
 
-/// A set of ranks that can be listed, changed and looked into in constant time. The order is that of its history.
+/// A set of ranks with constant time to list, change and look up. The order depends on its history.
 class RankList {
  public:
   explicit RankList(Rank size) : place_(static_cast<std::size_t>(size)) {
@@ -49,9 +49,8 @@ class Workers {
  public:
   explicit Workers(Rank size) : present_(size), idle_(size), pace_(static_cast<std::size_t>(size)) {}
 
-  /// Those that have not left.
   std::span<const Rank> present() const { return present_.members(); }
-  /// Those of them that are in no group.
+  /// Present workers that are in no group.
   std::span<const Rank> idle() const { return idle_.members(); }
   bool has_left(Rank worker) const { return !present_.contains(worker); }
 
@@ -75,21 +74,21 @@ class Workers {
   }
   void is_released(Rank worker, Seconds now) { pace(worker).released = now; }
 
-  /// How long the worker computes between two groups, a running mean; infinite as long as nothing is known.
+  /// Running mean of the time that the worker computes between two groups; infinite if unknown.
   Seconds interval(Rank worker) const { return pace(worker).interval; }
-  /// How long a worker that is in no group can be expected to stay away: until it is due; if it is overdue, as long
-  /// again as it has been. 0 as long as nothing is known.
+  /// Expected time until a worker without a group asks: until it is due or, if it is overdue, as long again as it has
+  /// been. 0 if unknown.
   Seconds away(Rank worker, Seconds now) const {
     const Pace& p = pace(worker);
     return std::isinf(p.interval) ? 0 : std::abs(p.released + p.interval - now);
   }
 
  private:
-  static constexpr double kWeight = 0.25;  // of the newest interval in the mean
+  static constexpr double kWeight = 0.25;  // weight of the newest interval in the mean
 
   struct Pace {
     std::int64_t requests = 0;
-    Seconds released = std::numeric_limits<Seconds>::quiet_NaN();  // when its last group was done
+    Seconds released = std::numeric_limits<Seconds>::quiet_NaN();  // end of its last group
     Seconds interval = std::numeric_limits<Seconds>::infinity();
   };
   const Pace& pace(Rank worker) const { return pace_[static_cast<std::size_t>(worker)]; }
