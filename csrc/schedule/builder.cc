@@ -72,7 +72,7 @@ OpId ScheduleBuilder::add(Action action, std::string name) {
   const OpId id{static_cast<std::uint32_t>(ops_.size())};
   const AccessList touched = accesses(action);
   ops_.push_back({action, std::move(name), 0, 0, {}});
-  last_dependent_.push_back(id);  // no op waits for itself
+  last_dependent_.push_back(id);  // an op does not wait for itself
   behind_gate_.push_back(false);
   for (const Access& access : touched) order_after_conflicts(id, access);
   if (gate_ && !behind_gate_[index(id)]) {
@@ -120,7 +120,7 @@ void ScheduleBuilder::order_after_conflicts(OpId op, const Access& access) {
     if ((access.writes || p.writes) && p.first < slice.end() && slice.first < p.end) depend(op, p.op);
   }
   if (access.writes) {
-    // Whatever conflicts with a covered access conflicts with this write too, and so is ordered after both.
+    // An access that conflicts with a covered one also conflicts with this write, so it is ordered after both.
     std::erase_if(past, [&](const PastAccess& p) { return slice.first <= p.first && p.end <= slice.end(); });
   }
   past.push_back({op, slice.first, slice.end(), access.writes});

@@ -1,6 +1,6 @@
-// Writes a plan as straight-line code. The author states sends, receives, reduces and copies in program order; the
-// edges that keep data right (read after write, write after read, write after write) are inferred from the slices that
-// each op touches. Only control edges (triggers, joins, gates) are written.
+// Builds a plan from straight-line code. The author writes sends, receives, reduces and copies in program order. The
+// edges that keep data right (read after write, write after read, write after write) are inferred from the slices of
+// each op. Only control edges (triggers, joins, gates) are explicit.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,6 @@
 
 namespace pyc {
 
-/// How many predecessors a join waits for.
 struct Need {
   enum class Kind { kAll, kOne, kSome } kind = Kind::kAll;
   std::uint32_t count = 0;
@@ -35,13 +34,13 @@ class ScheduleBuilder {
   OpId send(Slice from, Rank to);
   OpId recv(Slice into, Rank from);
   OpId reduce(Slice from, Slice into);
-  /// Copying a slice to itself is nothing at all: an algorithm written for two operands then works in place.
+  /// Copying a slice to itself adds no op, so an algorithm written for two operands also works in place.
   void copy(Slice from, Slice into);
 
   OpId trigger(std::string name);
   OpId join(std::string name, std::span<const OpId> predecessors, Need need = Need::all());
   OpId signal(std::string name, std::span<const OpId> predecessors);
-  /// The ops that last wrote any part of `slice`: what a reader of it would wait for.
+  /// The ops that last wrote any part of `slice`, for which a reader waits.
   std::vector<OpId> writers(Slice slice) const;
   std::vector<OpId> receives_after(OpId op) const;
 
@@ -68,12 +67,12 @@ class ScheduleBuilder {
   Rank size_;
   std::vector<Schedule::Buffer> buffers_;
   std::vector<Op> ops_;
-  std::vector<std::vector<PastAccess>> past_;  // per buffer; what a later write covers is dropped
+  std::vector<std::vector<PastAccess>> past_;  // per buffer, without accesses that a later write covers
   std::vector<OpId> last_dependent_;           // per op: the newest op that waits for it, to link each pair once
   std::unordered_map<Rank, std::uint32_t> sent_to_;
   std::unordered_map<Rank, std::uint32_t> received_from_;
   std::optional<OpId> gate_;
-  std::vector<bool> behind_gate_;  // per op: waits, directly or not, for the present gate
+  std::vector<bool> behind_gate_;  // per op: waits, directly or indirectly, for the current gate
 };
 
 }  // namespace pyc

@@ -13,7 +13,7 @@ struct Overloaded : Cases... {
   using Cases::operator()...;
 };
 
-/// Shape and colour of an op in the manner of eager-SGD Fig. 6.
+/// Color of an op, as in eager-SGD Fig. 6.
 const char* colour(const Action& action) {
   return std::visit(Overloaded{[](const Send&) { return "lightblue"; }, [](const Recv&) { return "palegreen"; },
                                [](const Reduce&) { return "orange"; }, [](const Copy&) { return "orange"; },
@@ -83,7 +83,7 @@ void Schedule::validate() const {
     const OpId id{static_cast<std::uint32_t>(i)};
     validate(ops_[i], id);
     for (const OpId next : ops_[i].next) {
-      // Edges point forward in program order, hence no plan has a cycle.
+      // Edges point forward in program order, so no plan has a cycle.
       if (index(next) <= i || index(next) >= ops_.size()) {
         throw ScheduleError(describe(id) + ": edge to op " + std::to_string(index(next)) + " closes a cycle");
       }

@@ -1,8 +1,8 @@
-// The plan of one rank: an immutable DAG of operations. A plan is never executed itself; each execution is a separate
-// run, which holds all mutable state (engine/run.h).
+// The plan of one rank: an immutable DAG of operations. Each execution of a plan is a run, which has all mutable state
+// (engine/run.h).
 //
-// An op fires when `need` of its predecessors have completed: the count *equals* `need` once, so an op fires exactly
-// once per run however many predecessors complete afterwards. That is what eager-SGD (section 4.1.1) calls consumable.
+// An op fires when `need` of its predecessors have completed. The count *equals* `need` once, so an op fires exactly
+// once per run, however many predecessors complete afterwards. eager-SGD (section 4.1.1) calls this consumable.
 #pragma once
 
 #include <cstddef>
@@ -21,28 +21,28 @@ enum class BufferId : std::uint32_t {};
 constexpr std::size_t index(OpId id) { return static_cast<std::size_t>(id); }
 constexpr std::size_t index(BufferId id) { return static_cast<std::size_t>(id); }
 
-/// A run of elements inside one buffer of a plan. Never empty in a valid plan.
+/// Consecutive elements of a buffer. Never empty in a valid plan.
 struct Slice {
   BufferId buffer{};
   std::size_t first = 0;
   std::size_t count = 0;
 
   std::size_t end() const { return first + count; }
-  /// Elements [offset, offset + n) of this slice; ScheduleError past its end.
+  /// Elements [offset, offset + n) of this slice. Throws ScheduleError past its end.
   Slice part(std::size_t offset, std::size_t n) const;
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
 bool overlap(const Slice& a, const Slice& b);
 
-/// The slices that an allreduce reads and writes. They may be the same slice: then it works in place.
+/// The slices that an allreduce reads and writes; the same slice if it works in place.
 struct Operands {
   Slice in;
   Slice out;
 };
 
-// The actions. A channel is the ordinal of a message among those that one rank sends to one other in a plan: the n-th
-// send to a peer meets that peer's n-th receive from here.
+// The actions. A channel numbers the messages of a plan from one rank to another: the n-th send to a peer matches that
+// peer's n-th receive from here.
 
 struct Send {
   Slice from;
@@ -62,15 +62,14 @@ struct Copy {
   Slice from;
   Slice into;
 };
-/// Does nothing: joins control flow.
+/// Joins control flow.
 struct Join {};
-/// Fires when the owner of the run says so.
+/// The owner of the run fires it.
 struct Trigger {};
-/// Tells the owner of the run that it fired.
+/// Notifies the owner of the run.
 struct Signal {};
 using Action = std::variant<Send, Recv, Reduce, Copy, Join, Trigger, Signal>;
 
-/// Reads or writes of a slice by an action.
 struct Access {
   Slice slice;
   bool writes;
@@ -86,12 +85,11 @@ AccessList accesses(const Action& action);
 struct Op {
   Action action;
   std::string name;
-  std::uint32_t need = 0;          ///< Predecessors that must complete before the op fires.
-  std::uint32_t predecessors = 0;  ///< Predecessors that it has; need < predecessors is an or-join.
-  std::vector<OpId> next;          ///< Ops that count this one as a predecessor.
+  std::uint32_t need = 0;
+  std::uint32_t predecessors = 0;  ///< All predecessors; need < predecessors is an or-join.
+  std::vector<OpId> next;
 };
 
-/// Consecutive blocks of a plan.
 struct BlockRange {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
@@ -104,7 +102,7 @@ class Schedule {
     std::string name;
   };
 
-  /// Validates; ScheduleError names the op that cannot be right.
+  /// Validates the plan. Throws ScheduleError, which names the invalid op.
   Schedule(Rank rank, Rank size, std::vector<Buffer> buffers, std::vector<Op> ops);
 
   Rank rank() const { return rank_; }
@@ -117,17 +115,16 @@ class Schedule {
   /// Number of distinct channels to or from any one peer.
   std::uint32_t channels() const { return channels_; }
 
-  // Blocks: every buffer is cut at every place where some op's slice begins or ends. What a run knows about data
-  // (who contributed to it) it knows per block.
+  // Blocks: every buffer is cut where a slice of an op begins or ends. A run tracks contributors per block.
   std::uint32_t blocks() const { return block_count_; }
   BlockRange blocks_of(const Slice& slice) const;
 
-  /// Buffers that a run touches no more once `op` has completed: every op on them must complete before it.
+  /// Buffers that a run no longer uses once `op` has completed: every op on them must complete before it.
   std::vector<BufferId> unused_after(OpId op) const;
 
   std::string describe(OpId id) const;
   std::string text() const;
-  /// Graphviz, in the colours of eager-SGD Fig. 6; a dashed border is an or-join.
+  /// Graphviz, in the colors of eager-SGD Fig. 6. A dashed border marks an or-join.
   std::string dot() const;
 
   // Copies with a flaw, for tests of the checker.
