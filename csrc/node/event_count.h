@@ -1,4 +1,4 @@
-// Waiting for an event across processes: a futex in shared memory. To ring it where nobody waits is two instructions.
+// Waiting for an event across processes: a futex in shared memory. Ringing without waiters takes two instructions.
 #pragma once
 
 #include <linux/futex.h>
@@ -20,13 +20,13 @@ namespace pyc {
 
 class EventCount {
  public:
-  /// std::runtime_error where the system has no futex: waiting would then burn a core.
+  /// Throws std::runtime_error if the system has no futex: waiting would burn a core.
   void check() {
     if (futex(FUTEX_WAIT, rings_.load() - 1, nullptr) == 0 || errno == EAGAIN || errno == EINTR) return;
     throw std::runtime_error(std::string("futex: ") + std::strerror(errno) + "; ranks_per_node=1 works without");
   }
 
-  /// To be read before the condition is looked at the last time; see `wait`.
+  /// Read this before the last look at the condition; see `wait`.
   std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
 
   void ring() {
@@ -34,18 +34,18 @@ class EventCount {
     if (waiters_.load(std::memory_order_seq_cst) > 0) futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
 
-  /// For an event that who waits can see: see `wait_unless`. Reads a word that is only written where somebody sleeps.
+  /// For an event that waiters can see (`wait_unless`). Reads a word that is written only when a thread sleeps.
   void ring_if_awaited() {
     if (waiters_.load(std::memory_order_seq_cst) > 0) ring();
   }
 
-  /// Sleeps until it rings, unless it has rung since `seen` was read; at most `limit` seconds (less than one).
+  /// Sleeps until it rings, for at most `limit` seconds (less than one). Returns at once if it has rung since `seen`.
   void wait(std::uint32_t seen, Seconds limit) {
     wait_unless([] { return false; }, seen, limit);
   }
 
-  /// ... and unless the event has come, which `ring_if_awaited` follows. Both are sequentially consistent: either
-  /// `has_come` sees the event, or the ringer this waiter.
+  /// Also returns if the event that precedes `ring_if_awaited` has happened. Both are sequentially consistent: either
+  /// `has_come` sees the event, or the ringer sees this waiter.
   template <class HasCome>
   void wait_unless(const HasCome& has_come, std::uint32_t seen, Seconds limit) {
     // seq_cst: either the ringer sees this waiter, or the kernel sees the ringer's count.

@@ -9,7 +9,7 @@
 #include "core/relax.h"
 #include "core/types.h"
 
-// Since glibc 2.30; ThreadSanitizer of GCC 12 does not know it.
+// pthread_mutex_clocklock exists since glibc 2.30. ThreadSanitizer of GCC 12 does not know it.
 #if defined(__GLIBC_PREREQ) && !defined(__SANITIZE_THREAD__)
 #if __GLIBC_PREREQ(2, 30)
 #define PYC_LOCKS_BY_ANY_CLOCK
@@ -18,7 +18,7 @@
 
 namespace pyc {
 
-/// As pthread_mutex_trylock, a few times: such mutexes are held for a few instructions, and to be woken takes longer.
+/// Tries pthread_mutex_trylock some times: these mutexes are held for a few instructions, and a wake-up takes longer.
 inline int lock_soon(pthread_mutex_t& mutex) {
   constexpr int kTries = 50;
   int code = pthread_mutex_trylock(&mutex);
@@ -29,14 +29,14 @@ inline int lock_soon(pthread_mutex_t& mutex) {
   return code;
 }
 
-/// As pthread_mutex_timedlock, but for `limit` seconds (less than one) from now.
+/// Like pthread_mutex_timedlock, but for `limit` seconds (less than one) from now.
 inline int lock_within(pthread_mutex_t& mutex, Seconds limit) {
   constexpr long kSecond = 1000000000;
   if (const int code = lock_soon(mutex); code != EBUSY) return code;
 #if defined(PYC_LOCKS_BY_ANY_CLOCK)
   constexpr clockid_t kClock = CLOCK_MONOTONIC;
 #else
-  constexpr clockid_t kClock = CLOCK_REALTIME;  // if it is set back meanwhile, this waits for longer
+  constexpr clockid_t kClock = CLOCK_REALTIME;  // waits longer if the clock is set back
 #endif
   timespec until{};
   clock_gettime(kClock, &until);

@@ -18,11 +18,11 @@ struct Stat {
   std::uint64_t started = kStartUnknown;
 };
 
-/// Nothing if there is no such process, but also if this one has no free file descriptor or may not read /proc.
+/// nullopt if there is no such process, or if this one has no free file descriptor or may not read /proc.
 std::optional<Stat> stat_of(std::int32_t number) {
   const int file = ::open(("/proc/" + std::to_string(number) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
-  char line[2048];  // longer than any
+  char line[2048];
   const ssize_t length = ::read(file, line, sizeof line);
   ::close(file);
   if (length <= 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// Which process a rank is, and how it is.
+// The process of a rank, and its state.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,20 @@ namespace pyc {
 
 inline constexpr std::uint64_t kStartUnknown = 0;
 
-/// A process number is used again after its process has ended; together with the start time it is not.
+/// The number of a process is reused after its end. The number and the start time together are unique.
 struct ProcessId {
   std::int32_t number = 0;
-  std::uint64_t started = kStartUnknown;  // then the number alone says which it is
+  std::uint64_t started = kStartUnknown;  // kStartUnknown: the number must be enough
 
   static ProcessId own();
 };
 
-/// Whether there is a process of that number, for one system call and no file descriptor. It may be another, or have
-/// ended, as long as its parent has not asked how.
+/// Whether a process with that number exists. Costs one system call and no file descriptor. It may be another process,
+/// or a zombie.
 bool exists(const ProcessId& process);
 
 enum class ProcessState : std::uint8_t { kAlive, kStopped, kGone };
-/// Alive if it cannot be told.
+/// kAlive if unknown.
 ProcessState state_of(const ProcessId& process);
 
 }  // namespace pyc

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Seconds kLook = 0.5;
 
-/// The thread that has it, by number; 0 if that cannot be known.
+/// The thread ID of the owner; 0 if there is none, or if it is unknown.
 std::int32_t owner_of(const pthread_mutex_t& mutex) {
 #if defined(__GLIBC__)
   return __atomic_load_n(&mutex.__data.__owner, __ATOMIC_RELAXED);
@@ -33,7 +33,7 @@ void RobustMutex::warn(Seconds waited) const {
 }
 
 bool RobustMutex::comes_free(Seconds limit) {
-  if (owner_of(mutex_) == 0) return true;  // without a write to its cache line
+  if (owner_of(mutex_) == 0) return true;  // avoids a write to its cache line
   if (!try_lock_for(limit)) return false;
   unlock();
   return true;

@@ -1,4 +1,4 @@
-// A mutex in shared memory that survives its owner: if a process dies in its critical section the next one is told.
+// A mutex in shared memory that survives its owner: if a process dies in the critical section, later calls throw.
 #pragma once
 
 #include <pthread.h>
@@ -27,15 +27,15 @@ class RobustMutex {
   RobustMutex(const RobustMutex&) = delete;
   RobustMutex& operator=(const RobustMutex&) = delete;
 
-  /// RankFailedError, now and for every later call: what the dead owner was changing is lost. If its owner is stopped,
-  /// waits until it goes on, and says so on stderr.
+  /// Throws RankFailedError, now and in every later call, if an owner has died: its changes are incomplete. If the
+  /// owner is stopped, waits until it continues, and warns on stderr.
   void lock() {
     int code = lock_soon(mutex_);
     if (code == EBUSY) code = lock_patiently();
     check(code);
   }
 
-  /// The same; false if it could not be had within `limit` seconds (less than one): its owner may be stopped.
+  /// The same, but false after `limit` seconds (less than one): the owner may be stopped.
   bool try_lock_for(Seconds limit) {
     int code = lock_soon(mutex_);
     if (code == EBUSY) code = lock_later(limit);
@@ -44,22 +44,21 @@ class RobustMutex {
     return true;
   }
 
-  /// Whether it is free within `limit` seconds (less than one).
   bool comes_free(Seconds limit);
 
   void unlock() { pthread_mutex_unlock(&mutex_); }
 
-  /// Says on stderr who has it, and for how long this thread has waited.
+  /// Reports the owner and the time that this thread has waited on stderr.
   void warn(Seconds waited) const;
 
-  static constexpr Seconds kPatience = 2;  ///< far longer than a critical section: to be warned of
+  static constexpr Seconds kPatience = 2;  ///< far longer than a critical section: worth a warning
 
  private:
   int lock_patiently();
   int lock_later(Seconds limit);
   void check(int code) {
-    // Made consistent, though what it guards is not: glibc's trylock takes a mutex that is not recoverable and never
-    // gives it back, so everybody else would wait for ever (seen with 2.36).
+    // Made consistent although its data is not. Otherwise glibc's trylock takes an unrecoverable mutex and never
+    // releases it, and all others wait indefinitely (seen with 2.36).
     if (code == EOWNERDEAD) {
       lost_ = true;
       code = pthread_mutex_consistent(&mutex_);

@@ -24,7 +24,7 @@ std::string refusal(const std::string& what, std::size_t bytes) {
   throw std::runtime_error("shared " + refusal(what, bytes) + "; ranks_per_node=1 works without");
 }
 
-/// What this process has made and still uses: ranks that are threads of one process share the mapping too.
+/// Memory that this process has created and still uses. Ranks that are threads of one process share the mapping.
 struct Made {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<SharedMemory>> by_handle;
@@ -88,12 +88,12 @@ std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& handle) {
     refuse("fstat " + handle, 0);
   }
   std::shared_ptr<SharedMemory> memory(new SharedMemory(file, static_cast<std::size_t>(status.st_size), handle));
-  memory->seal();  // whoever else is to open it asks its maker
+  memory->seal();  // other ranks open it through its creator
   return memory;
 }
 
 void SharedMemory::seal() {
-  if (getpid() != process_) return;  // a fork, in which a thread that it does not have may hold the mutex for ever
+  if (getpid() != process_) return;  // in a fork, a thread that no longer exists may hold the mutex
   const std::lock_guard lock(made().mutex);
   if (file_ < 0) return;
   made().by_handle.erase(handle_);

@@ -1,6 +1,5 @@
-// A mutex in shared memory for data of which any state is valid: a process that dies in its critical section leaves
-// some of it changed and some not, and the next owner goes on with that. Who waits gives up after a while, for an
-// owner may be stopped.
+// A mutex in shared memory for data that is valid in any state. If a process dies in the critical section, the next
+// owner continues with its partial changes. Locking has a time limit, because an owner may be stopped.
 #pragma once
 
 #include <pthread.h>
@@ -31,7 +30,7 @@ class TimedMutex {
 
   bool try_lock() { return is_held(pthread_mutex_trylock(&mutex_)); }
 
-  /// False if it could not be had within `limit` seconds (less than one).
+  /// False after `limit` seconds (less than one).
   bool try_lock_for(Seconds limit) { return is_held(lock_within(mutex_, limit)); }
 
   void unlock() { pthread_mutex_unlock(&mutex_); }
