@@ -12,7 +12,7 @@
 namespace pyc {
 namespace {
 
-/// Takes what strays; never made by all ranks, so it does not end by itself.
+/// The collective of stray messages, which no rank creates.
 constexpr std::uint32_t kStray = 1;
 
 class BootstrapSimulation {
@@ -23,9 +23,9 @@ class BootstrapSimulation {
  private:
   struct Application {
     std::unique_ptr<Engine> engine;
-    std::vector<Rank> node;  // the ranks of its own
-    std::size_t called = 0;  // comparisons
-    bool is_handed = false;  // waits for the text that comes before the comparison
+    std::vector<Rank> node;
+    std::size_t called = 0;
+    bool is_handed = false;  // waits for the text that is handed down before the comparison
     bool is_in_call = false;
     bool closing = false;
   };
@@ -45,7 +45,7 @@ class BootstrapSimulation {
   std::mt19937_64 random_;
   SimulatedNetwork network_;
   std::vector<Application> applications_;
-  std::vector<std::size_t> come_;  // to each comparison
+  std::vector<std::size_t> come_;  // ranks in each comparison
   BootstrapOutcome outcome_;
 };
 
@@ -139,11 +139,11 @@ void BootstrapSimulation::close(Rank rank) {
   }
   a.closing = true;
   a.engine->start_close();
-  counts.sent_to_close = strays;  // to be taken off
+  counts.sent_to_close = strays;  // subtracted later
   drive(rank);
 }
 
-/// Whatever what has happened at this rank leads to.
+/// Processes all consequences of an event at this rank.
 void BootstrapSimulation::drive(Rank rank) {
   Application& a = at(rank);
   if (!a.engine) throw InternalError("a message came to a rank that has closed");
@@ -154,7 +154,7 @@ void BootstrapSimulation::drive(Rank rank) {
   } while (go_on(rank));
 }
 
-/// Whether it has called something more at once.
+/// True if the rank has begun another call at once.
 bool BootstrapSimulation::go_on(Rank rank) {
   Application& a = at(rank);
   auto& result = outcome(rank);

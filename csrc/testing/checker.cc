@@ -13,14 +13,14 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------ races
 
-/// Which op of a plan is certain to have completed whenever another one fires.
+/// Which ops of a plan are certain to have completed when another op fires.
 class Order {
  public:
   explicit Order(const Schedule& plan) : before_(plan.ops().size()) {
     std::vector<std::vector<OpId>> predecessors(plan.ops().size());
     std::vector<std::uint32_t> implied(plan.ops().size());
     for (std::size_t i = 0; i < plan.ops().size(); ++i) {  // edges point forward
-      // An op is certain if every choice of `need` predecessors implies it, that is if too few do not.
+      // An op is certain if every choice of `need` predecessors implies it: fewer than `need` predecessors do not.
       std::fill(implied.begin(), implied.end(), 0);
       for (const OpId p : predecessors[i]) {
         ++implied[index(p)];
@@ -35,7 +35,7 @@ class Order {
     }
   }
 
-  /// Either way round.
+  /// In either order.
   bool certain(OpId a, OpId b) const {
     return before_[std::max(index(a), index(b))][std::min(index(a), index(b))] != 0;
   }
@@ -49,7 +49,7 @@ struct OpAccess {
   Access access;
 };
 
-/// `owned`: what the owner of the run does to data as a trigger or a signal fires.
+/// `owned`: accesses of the run's owner when a trigger or a signal fires.
 void check_races(const Schedule& plan, std::span<const OpAccess> owned, Findings& findings) {
   std::vector<std::vector<OpAccess>> by_buffer(plan.buffers().size());
   const auto note = [&](OpId op, const Access& access) {
@@ -128,7 +128,7 @@ Matching match_messages(std::span<const Schedule> plans, Findings& findings) {
 
 // ------------------------------------------------------------------------------------------------ common to all checks
 
-/// Plans 0..P-1 of P ranks, each with the buffers asked for.
+/// Plans 0..P-1 of P ranks, each with at least `buffers` buffers.
 bool are_complete(std::span<const Schedule> plans, std::size_t buffers, Findings& findings) {
   for (std::size_t r = 0; r < plans.size(); ++r) {
     const Schedule& plan = plans[r];
@@ -223,7 +223,7 @@ std::vector<std::string> check_partial_allreduce(std::span<const Schedule> plans
       run.check_content(rank, kData, expected, "at \"result\"");
     }
   });
-  run.run();  // whatever waits for nobody
+  run.run();  // ops that wait for no rank
   if (starters.empty()) return std::move(findings).texts();
   started = true;
   for (const Rank r : starters) {

@@ -1,4 +1,4 @@
-// What a check has found, as text. Only the first few findings are kept: one flaw often shows at every rank.
+// The findings of a check, as text. Only the first ones are kept: one flaw often shows on every rank.
 #pragma once
 
 #include <cstddef>

@@ -117,7 +117,7 @@ bool PairwiseSimulation::all_ended() const {
   return std::all_of(applications_.begin(), applications_.end(), [](const Application& a) { return a.ended; });
 }
 
-/// Nobody applies any more: all leave, and averages that are under way end.
+/// No rank applies steps anymore. All leave, and pending averages end.
 void PairwiseSimulation::settle() {
   settles_ = true;
   for (Rank r = 0; r < script_.size; ++r) {
@@ -136,7 +136,7 @@ void PairwiseSimulation::settle() {
   });
 }
 
-/// Neighbors on its node take no part in what it does.
+/// Drives one rank. Neighbors on its node take no part in its averages.
 void PairwiseSimulation::drive(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
   while (a.engine->advance()) continue;
@@ -146,7 +146,7 @@ void PairwiseSimulation::drive(Rank rank) {
   a.alarm = deadline;
   network_.at(deadline, [this, rank, deadline] {
     Seconds& alarm = applications_[static_cast<std::size_t>(rank)].alarm;
-    if (alarm == deadline) alarm = Collective::kNever;  // else it is set anew already
+    if (alarm == deadline) alarm = Collective::kNever;  // otherwise it has been set again
     drive(rank);
   });
 }

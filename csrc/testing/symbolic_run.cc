@@ -11,7 +11,7 @@ bool all_zero(std::span<const std::uint16_t> times) {
   return std::ranges::all_of(times, [](std::uint16_t n) { return n == 0; });
 }
 
-/// "nothing of rank 1, 2 times the contribution of rank 4": what is wrong with `got`.
+/// For example "nothing of rank 1, 2 times the contribution of rank 4".
 std::string describe_difference(std::span<const std::uint16_t> got, std::span<const std::uint16_t> expected) {
   constexpr int kNamed = 4;
   std::string text;
@@ -26,7 +26,7 @@ std::string describe_difference(std::span<const std::uint16_t> got, std::span<co
   return text;
 }
 
-/// Where a block begins: the blocks of a plan begin where some op's slice begins or ends.
+/// Where a block begins. Blocks begin where a slice of some op begins or ends.
 std::size_t first_element(const Schedule& plan, BufferId buffer, std::uint32_t block) {
   for (const Op& op : plan.ops()) {
     for (const Access& access : accesses(op.action)) {
@@ -135,7 +135,7 @@ void SymbolicRun::complete(Rank rank, OpId id) {
   }
 }
 
-/// What a slice holds. All its blocks must hold the same contributions, and consecutive elements of them.
+/// The content of a slice. All its blocks must have the same contributions, and consecutive elements of them.
 SymbolicRun::Content SymbolicRun::read(Rank rank, OpId op, const Slice& slice) {
   const Schedule& plan = plans_[at(rank)];
   const BlockRange blocks = plan.blocks_of(slice);

@@ -1,7 +1,6 @@
-// Executes the plans of all ranks together on symbols: what a block of data holds is how often each rank's contribution
-// is in it, and which elements of the contributions. The order in which ready ops execute is random, which stands for
-// every delay of ranks and of messages: a send reads its slice, and a receive writes its own, at any time between
-// firing and completing.
+// Executes the plans of all ranks together on symbols. The content of a block is how often it has each rank's
+// contribution, and which elements of it. Ready ops execute in random order, which covers all delays of ranks and
+// messages: a send reads its slice, and a receive writes its slice, at any time between firing and completing.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +16,17 @@
 
 namespace pyc {
 
-/// For every send and receive of every rank the op of the other rank that it meets: [rank][op].
+/// For every send and receive of every rank, the matching op of the other rank: [rank][op].
 using Matching = std::vector<std::vector<std::optional<OpId>>>;
 
 class SymbolicRun {
  public:
-  /// What a slice holds.
   struct Content {
-    std::vector<std::uint16_t> times;  ///< how often each rank's contribution is in it
-    std::size_t first = 0;             ///< the element of the contributions that its first element is
+    std::vector<std::uint16_t> times;  ///< how often each rank's contribution is in a slice
+    std::size_t first = 0;             ///< the element of the contributions that is the first one of the slice
     bool empty() const;
   };
-  /// Told of each trigger and signal as it executes; may assign data and fire triggers.
+  /// Called for each trigger and signal as it executes. May assign data and fire triggers.
   using OnControl = std::function<void(Rank, OpId)>;
 
   SymbolicRun(std::span<const Schedule> plans, const Matching& matching, std::uint64_t seed, bool refire,
@@ -36,18 +34,18 @@ class SymbolicRun {
 
   void on_control(OnControl callback) { on_control_ = std::move(callback); }
 
-  /// The whole buffer holds the contribution of `contributor`, or nothing at all (kNoRank).
+  /// Fills the whole buffer with the contribution of `contributor`, or with nothing (kNoRank).
   void assign(Rank rank, BufferId buffer, Rank contributor);
 
   void fire(Rank rank, OpId op);
   bool fired(Rank rank, OpId op) const { return ranks_[at(rank)].state[index(op)] != State::kWaiting; }
 
-  /// Executes whatever is ready, until nothing is.
+  /// Executes ready ops until there are none.
   void run();
 
   /// Reports ops that have not completed.
   void check_complete() const;
-  /// Reports if the buffer holds anything but `times` each rank's contribution; `when` goes into the text.
+  /// Reports if the buffer has other than `times` each rank's contribution. `when` is part of the text.
   void check_content(Rank rank, BufferId buffer, std::span<const std::uint16_t> times, const std::string& when) const;
 
  private:
