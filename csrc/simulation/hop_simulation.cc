@@ -45,7 +45,7 @@ class HopSimulation {
   const Nodes nodes_;
   SimulatedNetwork network_;
   std::vector<Application> applications_;
-  bool has_left_ = false;  // a rank: gaps to it and by way of it are not bounded
+  bool has_left_ = false;  // a rank has left: gaps to it, and through it, are unbounded
   HopHistory history_;
 };
 
@@ -99,7 +99,7 @@ void HopSimulation::run_events() {
   }
 }
 
-/// Lets a rank do what it can, and then those of its node whom that concerns.
+/// Drives a rank as far as possible, and then the neighbors on its node that this affects.
 void HopSimulation::drive(Rank rank) {
   std::deque<Rank> woken{rank};
   while (!woken.empty()) {
@@ -115,7 +115,7 @@ void HopSimulation::drive(Rank rank) {
   }
 }
 
-/// Whether the application of a rank has gone on.
+/// True if the application of the rank has made progress.
 bool HopSimulation::poll(Rank rank) {
   switch (at(rank).state) {
     case State::kEntering:
@@ -190,7 +190,7 @@ void HopSimulation::note(HopHistory::Entry::What what, Rank rank, Iteration iter
 
 // ------------------------------------------------------------------------------------------------ at every instant
 
-/// A rank that enters an iteration may now be too far ahead of another, and its token queues have changed.
+/// A rank has entered an iteration. It may be too far ahead of another rank, and its token queues have changed.
 void HopSimulation::check(Rank rank) {
   if (has_left_ || !history_.violation.empty()) return;
   const Iteration k = at(rank).hop->worker().iteration();
@@ -208,7 +208,7 @@ void HopSimulation::check(Rank rank) {
   for (const Rank j : script_.options.in_of(rank)) check_tokens(rank, j);
 }
 
-/// TokenQ(of -> by): Iter(of) - Iter(by) + max_ig, but for tokens that are on their way.
+/// TokenQ(of -> by) has Iter(of) - Iter(by) + max_ig tokens, minus the tokens in flight.
 void HopSimulation::check_tokens(Rank of, Rank by) {
   const Iteration there = at(by).hop->tokens_of(of);
   const Iteration expected =

@@ -22,7 +22,7 @@ class ServerSimulation {
   enum class What : std::uint8_t { kPush, kGiveUp, kReturn };
   struct Event {
     Seconds time;
-    std::uint64_t order;  // of equal times: that in which they were planned
+    std::uint64_t order;  // of planning, for equal times
     What what;
     Worker worker;
 
@@ -35,9 +35,9 @@ class ServerSimulation {
   enum class State : std::uint8_t { kWorking, kAway, kEnded, kVanished };
   struct Application {
     State state = State::kWorking;
-    std::uint64_t push = 0;  // that it works on, or has made last
-    double weights = 0;      // that it was given
-    Seconds came = 0;        // its last push or trial
+    std::uint64_t push = 0;  // the current or the last one
+    double weights = 0;      // that it has received
+    Seconds came = 0;        // time of its last push or trial
     Accumulator accumulator, next;
   };
 
@@ -72,7 +72,7 @@ class ServerSimulation {
   std::uint64_t planned_ = 0;
   Seconds now_ = 0;
   double weights_ = 0;
-  // Of the superstep under way, since a policy forgets it at its end:
+  // Of the current superstep: a policy forgets them at its end.
   Seconds begun_ = 0, predicted_ = kUnknown;
   std::uint64_t superstep_ = 0;
   ServerHistory history_;
@@ -119,9 +119,9 @@ ServerHistory ServerSimulation::run() {
   return std::move(history_);
 }
 
-// --- Workers
+// ------------------------------------------------------------------------------------------------ workers
 
-/// A worker that has been let go computes, unless it has ended or is away for some time.
+/// A released worker computes, unless it has ended or is absent for some time.
 void ServerSimulation::go_on(Worker worker) {
   Application& a = applications_[worker];
   if (a.push >= script_.pushes[worker]) {
@@ -154,7 +154,7 @@ void ServerSimulation::compute(Worker worker) {
   plan(now_ + messages + std::min(work, most), work > most ? What::kGiveUp : What::kPush, worker);
 }
 
-// --- The server
+// ------------------------------------------------------------------------------------------------ the server
 
 void ServerSimulation::handle(const Event& event) {
   const Worker w = event.worker;

@@ -40,7 +40,7 @@ PartialAllreducePlan plan_of(const PlanTimeOptions& options, Rank rank) {
           .staging = {}};
 }
 
-/// All ranks. The order in which a rank does things is that of engine/run.cc and transport/in_process.cc.
+/// All ranks. The order of a rank's actions is the order in engine/run.cc and transport/in_process.cc.
 class PlanTimer {
  public:
   explicit PlanTimer(const PlanTimeOptions& options) : options_(options) {
@@ -103,7 +103,7 @@ class PlanTimer {
     Seconds time;
     std::uint64_t order;
     Rank to;
-    std::size_t op;  // kAsked: a rank asks this one to start, which has started already
+    std::size_t op;  // kAsked: another rank asks this one to start, which has started already
     bool is_taken;
     bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
   };
@@ -111,7 +111,6 @@ class PlanTimer {
 
   State& at(Rank rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-  /// The rank's contribution is there, and starts the round.
   void begin(Rank rank) {
     State& s = at(rank);
     const auto ops = s.plan.schedule.ops();
@@ -149,7 +148,6 @@ class PlanTimer {
     drive(event.to);
   }
 
-  /// Until nothing moves at this rank.
   void drive(Rank rank) {
     State& s = at(rank);
     while (!s.sent.empty() || !s.matched.empty()) {

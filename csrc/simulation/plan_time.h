@@ -1,6 +1,6 @@
-// How long plans take in virtual time: as in a simulation of the whole protocol (simulation.h) in which all ranks
-// contribute at once, but with nothing of a rank beside its plan. So it serves large plans. That both take the same
-// time is tested (tests/plan/test_cost.py).
+// The duration of plans in virtual time. It equals the time of a simulation of the whole protocol (simulation.h) in
+// which all ranks contribute at once, but needs only the plans, and so handles large ones. tests/plan/test_cost.py
+// compares both times.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@ namespace pyc {
 
 struct PlanTimeOptions {
   std::string algorithm;
-  std::string activation;  ///< empty: all ranks are active, and only the allreduce is timed
+  std::string activation;  ///< empty: every rank is active, and only the allreduce is timed
   Rank size = 1;
-  std::size_t count = 1;     ///< elements of the plans
-  double element_bytes = 0;  ///< of each, at which messages and reductions are charged
+  std::size_t count = 1;
+  double element_bytes = 0;  ///< bytes per element, for the costs of messages and reductions
   NetworkCosts network;      ///< without jitter
   Seconds reduce_per_byte = 0;
-  /// Of a plan without activation in which every rank does the same as rank 0 at the same time: its messages are taken
-  /// for those that it receives, the n-th for the n-th, and no other rank is looked at.
+  /// For plans without activation in which every rank does the same as rank 0 at the same time. Only rank 0 is
+  /// simulated, and the n-th message that it sends stands for the n-th that it receives.
   bool one_for_all = false;
 };
 

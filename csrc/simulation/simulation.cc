@@ -78,7 +78,7 @@ class Simulation {
     std::deque<Waiting> waiting;
     bool working = false;
     bool ended = false;
-    Seconds alarm = Collective::kNever;  // of the engine's deadline
+    Seconds alarm = Collective::kNever;  // for the engine's deadline
   };
 
   void work(Rank rank);
@@ -94,7 +94,7 @@ class Simulation {
   const SimulationOptions& options_;
   const Nodes nodes_;
   const std::size_t count_;
-  const bool identify_;  // contributions by bits
+  const bool identify_;  // each contribution has a bit of its own
   SimulatedNetwork network_;
   std::vector<Application> applications_;
   std::vector<std::int64_t> values_;
@@ -119,7 +119,7 @@ Simulation::Simulation(const SimulationOptions& options)
       values_(count_, identify_ ? 0 : 1),
       open_(applications_.size()) {
   network_.scale_payload(options.payload_factor);
-  std::shared_ptr<SharedMemory> shared;  // of the ranks of a node, which come one after the other
+  std::shared_ptr<SharedMemory> shared;  // of the ranks of a node, which are consecutive
   for (Rank r = 0; r < options.size; ++r) {
     Application& a = applications_[static_cast<std::size_t>(r)];
     a.memory = std::make_unique<TimedMemory>(network_, r, options.reduce_per_byte * options.payload_factor);
@@ -153,7 +153,7 @@ SimulationResult Simulation::run() {
   return std::move(result_);
 }
 
-/// What the application does next, once it waits for nothing, and what it was given is computed.
+/// Begins the application's next action, once it waits for nothing and its results are computed.
 void Simulation::go_on(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
   const bool more = a.next_call < options_.calls[static_cast<std::size_t>(rank)];
@@ -169,7 +169,7 @@ void Simulation::go_on(Rank rank) {
   release_barrier();
 }
 
-/// Lets all go on together once every application that has not ended is there.
+/// Releases all ranks together once every application that has not ended has reached the barrier.
 void Simulation::release_barrier() {
   if (at_barrier_ == 0 || at_barrier_ < open_) return;
   at_barrier_ = 0;
@@ -209,7 +209,7 @@ void Simulation::end(Rank rank) {
   release_barrier();
 }
 
-/// Something has happened at this rank: whatever that leads to on its node.
+/// Processes all consequences, on its node, of an event at this rank.
 void Simulation::drive(Rank rank) {
   const std::vector<Rank>& ranks = nodes_.ranks(nodes_.of(rank));
   for (bool moved = true; moved;) {
@@ -231,7 +231,7 @@ void Simulation::drive(Rank rank) {
   }
 }
 
-/// Gives the application what has completed; whether anything has.
+/// Passes completed calls to the application. True if there were any.
 bool Simulation::collect(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
   bool any = false;

@@ -1,5 +1,5 @@
 // All ranks of a partial allreduce in one thread and in virtual time: scripted applications on the engine's own
-// protocol code (services/partial_allreduce.h) over a simulated network (transport/simulated.h). The same script and
+// protocol code (services/partial_allreduce) over a simulated network (transport/simulated.h). The same script and
 // seeds give the same run.
 #pragma once
 
@@ -22,19 +22,18 @@ struct SimulationOptions {
   std::size_t max_calls = 0;
   std::vector<Seconds> work;
   std::vector<Ending> ending;
-  std::size_t pipeline = 0;  ///< contributions that may be waited for later
+  std::size_t pipeline = 0;  ///< contributions that may be outstanding while the application works
   bool barrier = false;      ///< all ranks begin each call's work together
 
-  PartialAllreduceOptions collective;  ///< int64; its count 0 stands for one element per rank
+  PartialAllreduceOptions collective;  ///< int64; count 0: one element per rank
   NetworkCosts network;
   Seconds reduce_per_byte = 0;
   std::uint64_t delivery_seed = 0;
-  double payload_factor = 1;  ///< costs are those of messages so many times as long
+  double payload_factor = 1;  ///< messages cost as much as if they were this many times as long
   bool record_results = true;
-  std::uint64_t max_events = 0;  ///< 0: no limit
+  std::uint64_t max_events = 0;  ///< 0: unlimited
 };
 
-/// One returned call.
 struct SimulatedCall {
   Rank rank = 0;
   std::int64_t call = 0;  ///< -1: the flush
@@ -53,11 +52,11 @@ struct SimulationResult {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
   std::uint64_t events = 0;
-  std::string deadlock;  ///< empty, or who waits for what
+  std::string deadlock;  ///< empty, or the ranks that wait or have not closed
 };
 
-/// With the collective's count 0, call j of rank r contributes 2^j in element r and 0 elsewhere: a result then says
-/// exactly which contributions are in it (up to 62 calls).
+/// With count 0, call j of rank r contributes 2^j in element r and 0 elsewhere, so that a result shows exactly which
+/// contributions it has (up to 62 calls).
 SimulationResult simulate(const SimulationOptions& options);
 
 }  // namespace pyc
