@@ -1,4 +1,4 @@
-// What the algorithms return: when to impose the next barrier, and after which iteration each worker comes to it.
+// The result of the algorithms: the time of the next barrier, and the last iteration of each worker before it.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ template <class Time>
 struct Barrier {
   Time t_sync;
   Time d;
-  std::vector<std::int64_t> iterations;  // of each worker, the index of its point in Z*
+  std::vector<std::int64_t> iterations;  // by worker: the index of its point in Z*
 };
 
-/// The barrier of a window. Z* are the latest points of each worker in it, which is what ZipLine keeps in Z.
+/// The barrier of a window. Z* has the latest point of each worker in it, like Z of ZipLine.
 template <class Time>
 Barrier<Time> barrier_at(const Rows<Time>& rows, Time start, Time end) {
   Barrier<Time> result{end, end - start, std::vector<std::int64_t>(rows.size())};
@@ -27,8 +27,8 @@ Barrier<Time> barrier_at(const Rows<Time>& rows, Time start, Time end) {
   return result;
 }
 
-/// The shortest window so far, which holds a point of every worker. Among equal ones it keeps the first that it was
-/// shown, so who goes through the timeline from left to right finds the earliest (Corollary 1).
+/// The shortest window so far. Among equal windows it keeps the first, so a scan of the timeline from left to right
+/// finds the earliest (Corollary 1).
 template <class Time>
 class ShortestWindow {
  public:

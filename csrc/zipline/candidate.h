@@ -1,5 +1,4 @@
-// The candidate solution Z of ZipLineOpt and ZipLineOptBS: an array in the order of arrival, and so of time
-// (ElasticBSP, section 5.3.1).
+// The candidate solution Z of ZipLineOpt and ZipLineOptBS: an array in the order of time (ElasticBSP, section 5.3.1).
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,6 @@ class Candidate {
  public:
   using Iterator = typename std::vector<Event<Time>>::iterator;
 
-  /// For a point of each of so many workers.
   explicit Candidate(std::size_t workers) : array_(2 * workers + 1), begin_(array_.begin()), end_(array_.begin()) {}
 
   Iterator begin() { return begin_; }
@@ -23,7 +21,7 @@ class Candidate {
   std::size_t size() const { return static_cast<std::size_t>(end_ - begin_); }
   const Event<Time>& oldest() const { return *begin_; }
 
-  /// Now and then all move to the front, where the oldest have left room.
+  /// Occasionally moves all points to the front, where the oldest ones have left room.
   void append(const Event<Time>& e) {
     if (end_ == array_.end()) {
       end_ = std::move(begin_, end_, array_.begin());
@@ -31,9 +29,9 @@ class Candidate {
     }
     *end_++ = e;
   }
-  /// The one after it is the oldest then: nothing moves.
+  /// Moves nothing, since the next point becomes the oldest.
   void remove_oldest() { ++begin_; }
-  /// Moves what comes after it by one place, as the paper says.
+  /// Moves all later points by one place, as in the paper.
   void remove(Iterator place) { end_ = std::move(place + 1, end_, place); }
 
  private:

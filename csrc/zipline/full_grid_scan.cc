@@ -1,7 +1,6 @@
 // FullGridScan (ElasticBSP, section 5.1): GridScan with each row designated in turn.
 //
-// The paper takes it for exhaustive, and in its data it finds the optimum. It is a heuristic all the same, since each
-// candidate still consists of closest points: docs/zipline.md has four workers for which it misses.
+// A heuristic, although the paper considers it exhaustive: docs/zipline.md has four workers for which it fails.
 //
 // Time: O(R n^2); the paper's is O(R^2 n^2), see grid_scan.cc. Memory: O(n) besides the rows.
 #include "zipline/algorithms.h"

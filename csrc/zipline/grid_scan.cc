@@ -1,11 +1,11 @@
 // GridScan (ElasticBSP, section 5.1, Algorithm 1): a heuristic that may miss the optimum.
 //
-// Idea: for each point of one row, a candidate of the closest points of the other rows. The designated row is that with
-// the earliest point (line 4). A closest point may be on the wrong side: what is close to one point need not be close
-// to the others.
+// Idea: a point of the designated row, the one with the earliest point (line 4), and the closest points of the other
+// rows make a candidate. A closest point may be on the wrong side: points close to one point need not be close to each
+// other.
 //
-// Time: O(Rn). The paper searches each row from its start, O(R^2 n); the closest points never go back when the
-// designated point goes on, so here a search continues where the last one ended. Memory: O(n) besides the rows.
+// Time: O(Rn). The paper searches each row from its start, O(R^2 n). The closest points only move forward with the
+// designated point, so here a search continues where the last one ended. Memory: O(n) besides the rows.
 #include "zipline/grid_scan.h"
 
 #include <algorithm>
@@ -21,7 +21,6 @@ Time distance(Time a, Time b) {
   return a < b ? b - a : a - b;
 }
 
-/// The closest point to `time`, at `place` or later.
 template <class Time>
 std::size_t closest(std::span<const Time> row, Time time, std::size_t place) {
   while (place + 1 < row.size() && distance(row[place + 1], time) < distance(row[place], time)) ++place;

@@ -6,7 +6,7 @@
 namespace pyc::zipline {
 namespace {
 
-/// Windows that the root has at the limit: so many that updates seldom leave none, so few that they cost nothing.
+/// Windows of the root at the limit: enough that updates seldom leave none, few enough to cost nothing.
 constexpr std::size_t kKept = 64;
 
 template <class Time>
@@ -39,7 +39,6 @@ const Barrier<Time>& Incremental<Time>::update(std::size_t worker, std::span<con
   return barrier_;
 }
 
-/// A leaf: each point is a window.
 template <class Time>
 void Incremental<Time>::set_row(std::size_t worker, std::span<const Time> row) {
   Windows<Time>& leaf = nodes_[size_ + worker];
@@ -62,7 +61,7 @@ void Incremental<Time>::make_tree() {
   }
 }
 
-/// If the root has many windows, to the length of the kKept-th.
+/// If the root has many windows, lowers the limit to the length of the kKept-th shortest.
 template <class Time>
 bool Incremental<Time>::tighten_limit() {
   if (nodes_[1].size() <= 2 * kKept) return false;
@@ -73,7 +72,7 @@ bool Incremental<Time>::tighten_limit() {
   return true;
 }
 
-/// Of equally short ones the first, which is the earliest. If the barrier stays, so do the iterations.
+/// Of equally short windows the first, which is the earliest. The iterations only change with the barrier.
 template <class Time>
 void Incremental<Time>::choose_shortest() {
   const Window<Time> shortest = *std::min_element(nodes_[1].begin(), nodes_[1].end(), &is_shorter<Time>);

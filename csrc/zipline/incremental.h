@@ -1,15 +1,10 @@
-// The barrier of rows that change one at a time: what a controller solves at every push. Our own.
+// The barrier of rows that change one at a time, for a controller that solves at every push. Ours.
 //
-// Idea: a binary tree over the workers. Each node has the windows (windows.h) of the workers below it, the root those
-// of all, of which the shortest is the barrier. If a row changes, only the nodes between it and the root are joined
-// again.
+// Idea: a binary tree over the workers, whose nodes have the windows (windows.h) of the workers below them. The
+// shortest window of the root is the barrier. An update joins the nodes between its row and the root again. The tree
+// only keeps windows up to a limit; if the root has none left, the tree is built again, and a new limit is chosen.
 //
-// Nodes near the root have many windows, almost all of them longer than those that matter. So the tree keeps only
-// windows up to a limit, at which the root had 64. The barrier is exact as long as the root has a window left. If it
-// has none, the tree is made again without a limit, which is then chosen anew.
-//
-// Time of an update: the number of windows on the way to the root. At the leaf they are R; at a node with so many
-// workers that its windows pass the limit, few. Worst case O(Rn). Memory: O(Rn log n) at worst.
+// Time of an update: the number of windows on the way to the root, at most O(Rn). Memory: at most O(Rn log n).
 #pragma once
 
 #include <cstddef>
@@ -26,11 +21,10 @@ namespace pyc::zipline {
 template <class Time>
 class Incremental {
  public:
-  /// Throws what check_rows throws.
+  /// Throws as check_rows does.
   explicit Incremental(const Rows<Time>& rows);
 
-  /// Replaces the row of a worker, which may get another length. Throws what check_row throws, and changes nothing
-  /// then.
+  /// Replaces the row of a worker, whose length may change. Throws as check_row does, and then changes nothing.
   const Barrier<Time>& update(std::size_t worker, std::span<const Time> row);
 
   const Barrier<Time>& barrier() const { return barrier_; }
@@ -47,7 +41,7 @@ class Incremental {
   std::size_t size_;
   std::vector<Windows<Time>> nodes_;  // 1 is the root, 2k and 2k + 1 are the children of k, the last `size_` the leaves
   Windows<Time> scratch_;
-  Time limit_ = 0;  // no longer window was kept since the tree was made
+  Time limit_ = 0;  // longer windows may be missing since the tree was built
   Barrier<Time> barrier_{};
 };
 

@@ -1,9 +1,6 @@
-// All windows that have a point of every worker, in one pass with constant work per point.
-//
-// Idea: Z never has to be searched. Keep where each worker's latest point is on the timeline; these points are Z. The
-// new point takes the place of its worker's earlier one by one assignment. min(Z) is the oldest point that is still
-// its worker's latest: a second pointer follows the first along the timeline, past the points that have been replaced,
-// and never goes back.
+// All windows with a point of every worker, in one pass with constant work per point. Z is never searched. It is stored
+// as the position of each worker's latest point on the timeline. A second pointer follows to min(Z), the oldest of
+// these points, and never moves back.
 //
 // Time: O(Rn) after the merge (timeline.h). Memory: O(Rn).
 #pragma once

@@ -24,14 +24,14 @@ std::string text_of(Time time) {
   throw std::invalid_argument("row " + std::to_string(worker) + ": " + what);
 }
 
-/// Of the size of a timestamp; a difference of two is less than the largest number.
+/// Bound on the size of a timestamp. The difference of two timestamps is less than the largest number.
 template <class Time>
 constexpr Time kBound =
     std::is_floating_point_v<Time> ? std::numeric_limits<Time>::max() / 2 : static_cast<Time>(std::int64_t{1} << 62);
 
 template <class Time>
 bool in_bounds(Time time) {
-  return -kBound<Time> < time && time < kBound<Time>;  // not a NaN
+  return -kBound<Time> < time && time < kBound<Time>;  // false for a NaN
 }
 
 }  // namespace

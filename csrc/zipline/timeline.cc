@@ -8,7 +8,6 @@
 namespace pyc::zipline {
 namespace {
 
-/// Divides the time between the first and the last point evenly.
 template <class Time>
 class Buckets {
  public:
@@ -19,10 +18,10 @@ class Buckets {
       last = std::max(last, rows[worker].back());
     }
     per_time_ = static_cast<double>(count - 1) / static_cast<double>(last - first_);
-    if (!std::isfinite(per_time_)) per_time_ = 0;  // all points at once, or almost
+    if (!std::isfinite(per_time_)) per_time_ = 0;  // all points at the same time, or almost
   }
 
-  /// Never less for a later point.
+  /// Never smaller for a later point.
   std::size_t operator()(Time time) const {
     return static_cast<std::size_t>(static_cast<double>(time - first_) * per_time_);
   }
@@ -32,10 +31,10 @@ class Buckets {
   double per_time_;
 };
 
-/// Points of a bucket that insertion_sort is too slow for.
+/// With more points in a bucket, insertion_sort is too slow.
 constexpr std::ptrdiff_t kCrowded = 16;
 
-/// Fast where few points are out of order. Points of the same time stay as they are, in the order of their workers.
+/// Fast if few points are out of order. Points of equal time keep their order, which is the order of workers.
 template <class Time>
 void insertion_sort(std::vector<Event<Time>>& events) {
   for (std::size_t i = 1; i < events.size(); ++i) {
@@ -62,7 +61,7 @@ std::vector<Event<Time>> timeline(const Rows<Time>& rows) {
     for (const Time time : rows[worker]) events[begins[bucket_of(time)]++] = {time, worker, iteration++};
   }
 
-  // Each bucket begins where the one before ended, and its own begin has become its end.
+  // Each bucket begins where the previous one ends. Its own begin has become its end.
   auto begin = events.begin();
   for (std::size_t bucket = 0; bucket < count; ++bucket) {
     const auto end = events.begin() + begins[bucket];

@@ -7,14 +7,13 @@
 
 namespace pyc::zipline {
 
-// From the last start on, up to the earlier of both, both sets have come at the later of both ends.
-//
-// This loop is what an update costs. Which set goes on, and whether a window is kept, is as good as random, so there
-// are sums where branches would be predicted wrongly: every window is written, and what is not kept is written over.
+// A joint window starts at the earlier of two starts and ends at the later of two ends. This loop dominates the cost of
+// an update. Which set advances, and whether a window is kept, is almost random, and branches would be mispredicted.
+// The loop uses sums instead: every window is written, and one that is not kept is overwritten.
 template <class Time>
 void join(const Windows<Time>& a, const Windows<Time>& b, Time limit, Windows<Time>& joined, Windows<Time>& scratch) {
   scratch.resize(std::max(scratch.size(), a.size() + b.size() + 2));
-  Window<Time>* newest = scratch.data();  // the first is in the place after it
+  Window<Time>* newest = scratch.data();  // the first window is in the next place
   Time newest_end = std::numeric_limits<Time>::lowest();
   const Window<Time>* of_a = a.data();
   const Window<Time>* of_b = b.data();
@@ -25,7 +24,7 @@ void join(const Windows<Time>& a, const Windows<Time>& b, Time limit, Windows<Ti
     const Time b_start = of_b->start;
     const Window<Time> both{std::min(a_start, b_start), std::max(of_a->end, of_b->end)};
     const bool is_kept = both.length() <= limit;
-    const bool starts_later = newest_end == both.end;  // than the newest, and takes its place
+    const bool starts_later = newest_end == both.end;  // and replaces the newest
     newest += static_cast<std::ptrdiff_t>(is_kept && !starts_later);
     newest[static_cast<std::size_t>(!is_kept)] = both;
     newest_end = is_kept ? both.end : newest_end;

@@ -1,7 +1,6 @@
-// The windows of a set of workers: those that have a point of each of them and become shorter at neither end.
-//
-// A window that starts at some time must end when the last of the workers has come. Of all windows with the same end,
-// only the one that starts last is kept. So each has another start and another end, and they are in order of both.
+// The minimal windows of a set of workers. They have a point of every worker, and cannot be shortened at either end. Of
+// all windows with the same end, only the one with the latest start is kept. All starts and all ends therefore differ,
+// and the windows are in order of both.
 #pragma once
 
 #include <vector>
@@ -19,11 +18,9 @@ struct Window {
 template <class Time>
 using Windows = std::vector<Window<Time>>;
 
-/// The windows of all workers of `a` and of `b`, of length `limit` at most, in place of what `joined` has; `scratch` is
-/// kept for the next call. `a` and `b` may lack windows longer than the limit: with more workers a window only becomes
-/// longer.
-///
-/// Time: the sum of both lengths.
+/// Replaces `joined` by the windows of all workers of `a` and `b`, of length `limit` at most. `scratch` is reused by
+/// the next call. `a` and `b` may lack windows longer than the limit, since windows only become longer with more
+/// workers. Time: the sum of both lengths.
 template <class Time>
 void join(const Windows<Time>& a, const Windows<Time>& b, Time limit, Windows<Time>& joined, Windows<Time>& scratch);
 

@@ -1,8 +1,8 @@
 // ZipLine (ElasticBSP, section 5.2, Algorithm 2).
 //
-// Idea: go through Omega from left to right. A new point replaces that of its worker in Z. As soon as Z has a point of
-// every worker, each further one makes a candidate, which ends at the new point and begins at min(Z). Theorem 2: the
-// shortest candidate is an optimum.
+// Idea: scan Omega from left to right. A new point replaces the point of its worker in Z. Once Z has a point of every
+// worker, each new point makes a candidate, which ends at this point and begins at min(Z). Theorem 2: the shortest
+// candidate is an optimum.
 //
 // Time: O(R n^2), because Z is searched for the worker and for its minimum, at each of Rn points. Memory: O(Rn).
 #include <algorithm>

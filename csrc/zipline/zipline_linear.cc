@@ -1,4 +1,4 @@
-// ZipLine in one pass with constant work per point: our own, and the default. How: linear_scan.h.
+// ZipLine in one pass with constant work per point (linear_scan.h): ours, and the default.
 #include "zipline/algorithms.h"
 #include "zipline/linear_scan.h"
 

@@ -1,8 +1,8 @@
 // ZipLineOpt (ElasticBSP, section 5.3.1): ZipLine that keeps Z in the order of time.
 //
-// Idea: (i) if the new point is of the same worker as the oldest of Z, this one goes, the second is the new minimum,
-// and the candidate is looked at. (ii) If not, the minimum stays, so the candidate cannot be shorter (Theorem 3): the
-// point of the same worker is searched and removed, no more.
+// Idea: (i) If the new point is from the worker of the oldest point of Z, the oldest is removed, the second is the new
+// minimum, and the candidate is considered. (ii) Otherwise the minimum stays, so the candidate cannot be shorter
+// (Theorem 3), and the worker's earlier point is only found and removed.
 //
 // Time: a O(Rn) + (1 - a) O(R n^2), where a is the share of case (i). Memory: O(Rn).
 #include <algorithm>

@@ -1,10 +1,10 @@
 // ZipLineOptBS (ElasticBSP, section 5.3.2): ZipLineOpt that finds the point to remove by binary search.
 //
-// Idea: the matrix M of all rows says when the worker of the new point e_i^p had its previous one, e_{i-1}^p. Z is
-// sorted by time and, where times are equal, by worker, so a binary search for that point finds it.
+// Idea: the matrix M of all rows has the time of the worker's previous point, e_{i-1}^p, for a new point e_i^p. Z is
+// sorted by time and, for equal times, by worker, so a binary search finds the previous point.
 //
-// Time: a O(Rn) + (1 - a) O(Rn log n) comparisons. The paper gives this as the whole; closing the gap in the array
-// still moves up to n points, one block of memory. Memory: O(Rn).
+// Time: a O(Rn) + (1 - a) O(Rn log n) comparisons, and moves of up to n points per step, which the paper leaves out.
+// Memory: O(Rn).
 #include <algorithm>
 
 #include "zipline/algorithms.h"
