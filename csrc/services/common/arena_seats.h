@@ -1,5 +1,5 @@
-// Who has mapped whose arena on a device: written down in memory of the host that the ranks of a node share, so that an
-// arena is freed when no other rank has it mapped, because each has ended its mappings or has died.
+// Records which ranks of a node map each other's device arenas, in host memory that they share. A rank frees its arena
+// after every other rank has ended its mappings or has died.
 #pragma once
 
 #include <atomic>
@@ -12,24 +12,22 @@
 
 namespace pyc {
 
-/// Of a rank.
 struct ArenaSeat {
   ProcessId process;
   SharedHandle arena{};
-  std::atomic<bool> is_taken{false};    // the fields above are those of a rank
-  std::atomic<bool> has_others{false};  // it has the others' arenas mapped
+  std::atomic<bool> is_taken{false};    // the fields above are set
+  std::atomic<bool> has_others{false};  // this rank has mapped the other arenas
 };
 
 class ArenaSeats {
  public:
   static std::size_t bytes(std::size_t ranks) { return ranks * sizeof(ArenaSeat); }
-  /// `shared`: `bytes`, the same on all ranks. The first one of the node comes before the others, and makes the seats.
+  /// `shared` is the same memory on all ranks. Local rank 0 comes first and constructs the seats.
   ArenaSeats(const std::shared_ptr<std::byte>& shared, std::size_t ranks, std::size_t local);
 
-  /// Says how others map the own arena. A rank that is alone shares nothing.
+  /// Publishes the handle of this rank's arena; a single rank shares nothing.
   void take(Executor& executor, std::byte* arena);
-  /// Calls map(rank, handle) for every other rank, which is named if that fails. InternalError if one has not taken its
-  /// seat.
+  /// Calls map(rank, handle) for every other rank; a DeviceError names the rank. All ranks must have called `take`.
   template <class Map>
   void map_others(Map map) {
     begin_mapping();
@@ -37,8 +35,8 @@ class ArenaSeats {
       if (rank != local_) naming(rank, [&] { map(rank, seat(rank).arena); });
     }
   }
-  /// Calls `unmap`, which ends all mappings of this rank, once; then, when no other rank that lives may have the own
-  /// arena mapped, `free`, once. Whether it is freed. In a fork nothing ends: all of it is the parent's.
+  /// Calls `unmap` once to end this rank's mappings, and `free` once when no other living rank maps its arena. Returns
+  /// whether the arena is freed. A forked process does nothing, because the parent owns the arena.
   template <class Unmap, class Free>
   bool release(Unmap unmap, Free free) {
     if (is_released_) return true;
@@ -59,7 +57,7 @@ class ArenaSeats {
   void begin_mapping();
   void end_mapping();
   bool is_mapped_by_others() const;
-  /// A DeviceError of `action` says whose arena it was.
+  /// Adds the rank to a DeviceError of `action`.
   void naming(std::size_t rank, const std::function<void()>& action) const;
 
   const std::shared_ptr<ArenaSeat> seats_;

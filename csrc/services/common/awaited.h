@@ -1,4 +1,4 @@
-// What a call waits for, for the text of a StallError.
+// Contributions that a call waits for, for the text of a StallError.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,13 @@
 
 namespace pyc {
 
-/// What a rank has not done, for which a call waits.
 struct Awaited {
   Rank rank;
-  const char* what;            ///< "the update of iteration # of @": # stands for `number`, @ for the ranks
-  std::uint64_t number = 0;    ///< in `what`
-  std::uint64_t question = 0;  ///< what the rank is asked, see Service::progress
+  const char* what;  ///< "the update of iteration # of @": # stands for `number`, @ for the ranks
+  std::uint64_t number = 0;
+  std::uint64_t question = 0;  ///< sent to the rank, see Service::progress
   // NOLINTNEXTLINE(readability-redundant-member-init): GCC warns where an initializer leaves out a member without one
-  std::optional<RankState> known = {};  ///< it is not asked: that is how it is, unless its process is stopped or gone
+  std::optional<RankState> known = {};  ///< the rank is not asked; a stopped or ended process overrides this
 };
 
 }  // namespace pyc

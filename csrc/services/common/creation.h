@@ -1,4 +1,4 @@
-// Making a collective known to the engine, once all ranks have agreed on it and each has what it needs.
+// Enrollment of a collective in the engine, after all ranks have agreed on it.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace pyc {
 
-/// Enrolls `made` as the collective that is created next; it hears messages from then on. `give(id)`, under the
-/// progress lock, gives it its id and makes what needs that: see Engine::enroll. The result keeps the engine alive.
+/// Enrolls `made` as the next collective. `give(id)` runs before its first message, under the progress lock (see
+/// Engine::enroll). The result keeps the engine alive.
 template <class Kind, class Give>
 std::shared_ptr<Kind> enroll(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, Give give) {
   Engine& e = *engine;

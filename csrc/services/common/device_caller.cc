@@ -28,7 +28,7 @@ bool DeviceCaller::finish() {
   return true;
 }
 
-/// A copy that may still be done has what it needs for good.
+/// Leaks the operands of a copy that may still run.
 void DeviceCaller::abandon() {
   struct Left {
     std::shared_ptr<const std::byte> giving;

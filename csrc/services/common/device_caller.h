@@ -1,7 +1,5 @@
-// Between a collective on a device and the streams of its application.
-//
-// A result is copied to where the application reads it: after what its stream has queued before, and before what it
-// queues afterwards. No call waits, but the end. Owned by who calls the collective, one call at a time.
+// Copies results of a collective on a device to the application's memory: after the earlier work of the application's
+// stream and before its later work. The caller of the collective owns this object and makes one call at a time.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +11,17 @@ namespace pyc {
 
 class DeviceCaller {
  public:
-  /// For results of `bytes`.
   DeviceCaller(Executor& executor, std::size_t bytes);
-  /// As `finish`.
   ~DeviceCaller();
   DeviceCaller(const DeviceCaller&) = delete;
   DeviceCaller& operator=(const DeviceCaller&) = delete;
 
-  /// Copies `value`, which is held until that is done, to `out`; again only when `is_given`. Without a stream of the
-  /// consumer the copy is not ordered: ask `is_given`. std::invalid_argument, and nothing is copied, if the stream
-  /// takes no work.
+  /// Starts a copy of `value` to `out` and keeps `value` until it is done; the previous copy must be done. If
+  /// `consumer` is null, poll `is_given`. Throws std::invalid_argument and copies nothing if the stream takes no work.
   void give(std::shared_ptr<const std::byte> value, std::byte* out, Stream* consumer);
   bool is_given();
-  /// Waits for the copy that is under way, for some seconds: the consumer's stream may hang. Whether it is done; if
-  /// not, nobody may free where it is copied to. Ends this object.
+  /// Waits a few seconds for the pending copy, because the consumer's stream may hang. Returns false if it is not done;
+  /// its destination must then never be freed. No call may follow.
   bool finish();
 
  private:

@@ -1,7 +1,6 @@
-// Typed active messages: one instance of a service sends a small message, and a handler runs in the instance of the
-// same service on another rank.
+// Typed active messages between the instances of a service on different ranks.
 //
-// `Mailbox<Messages...>` names the messages of a service. A message is a struct, sent as its bytes; its kind is its
+// `Mailbox<Messages...>` lists the messages of a service. A message is a struct, sent as its bytes; its kind is its
 // index in the list. An empty struct takes no bytes. A struct with `using Tail = T` may be followed by as many T as
 // fit. Messages between two ranks keep their order.
 #pragma once
@@ -36,20 +35,19 @@ concept HasTail = requires { typename Message::Tail; };
 
 namespace mailbox {
 
-/// With its header: a cache line. A service sends a longer list in several messages.
+/// One cache line, with the header. A longer list takes several messages.
 inline constexpr std::size_t kLongestMessage = 64;
 static_assert(kLongestMessage <= kMaxActiveMessage);
 
-/// On the wire, without the tail.
+/// Bytes on the wire, without the tail.
 template <class Message>
 inline constexpr std::size_t kBytes = std::is_empty_v<Message> ? 0 : sizeof(Message);
 
-/// As many elements as fit into a tail.
 template <HasTail Message>
 inline constexpr std::size_t kLongestTail =
     (kLongestMessage - sizeof(MessageHeader) - kBytes<Message>) / sizeof(typename Message::Tail);
 
-/// No byte of it is padding: what is sent is what was assigned.
+/// No byte is padding, so each sent byte has been assigned.
 template <class Message>
 inline constexpr bool kIsPlain = std::is_trivially_copyable_v<Message> &&
                                  (std::is_empty_v<Message> || std::has_unique_object_representations_v<Message>) &&
@@ -64,16 +62,14 @@ constexpr std::uint32_t kind_of() {
 
 }  // namespace mailbox
 
-/// Kinds of messages that every service has begin here (service.h).
+/// First kind of the messages that all services share (service.cc).
 inline constexpr std::uint32_t kFirstKindOfServices = 1U << 16U;
 
-/// Kinds are numbered from `First` on.
 template <std::uint32_t First, class... Messages>
 class MailboxFrom {
  public:
   static_assert((mailbox::kIsPlain<Messages> && ...));
 
-  /// Of `engine`'s rank, for the collective of this id.
   MailboxFrom(Engine& engine, std::uint32_t collective) : engine_(engine), collective_(collective) {}
 
   template <class Message>
@@ -89,20 +85,19 @@ class MailboxFrom {
     transmit(to, message, std::as_bytes(tail));
   }
 
-  /// To every rank, this one too.
+  /// Includes this rank.
   template <class Message>
   void broadcast(const Message& message) const {
     for (Rank rank = 0; rank < engine_.size(); ++rank) send(rank, message);
   }
 
-  /// Whether what was received is one of these messages.
   static bool has(ConstBytes bytes) {
     const std::uint32_t kind = read_front<MessageHeader>(bytes).kind;
     return kind >= First && kind < First + sizeof...(Messages);
   }
 
-  /// Calls the handler of what was received: `handlers(from, message)` or, with a tail, `handlers(from, message,
-  /// tail)`. InternalError if no message of the list has this kind, or not this length.
+  /// Calls `handlers(from, message)` or, with a tail, `handlers(from, message, tail)`. Throws InternalError if no
+  /// message of the list has this kind or length.
   template <class Handler>
   static void deliver(Rank from, ConstBytes bytes, Handler&& handlers) {
     const auto header = read_front<MessageHeader>(bytes);

@@ -8,7 +8,7 @@
 namespace pyc {
 namespace {
 
-/// Runs it. Why it failed; empty if it did not.
+/// Returns the error of `part`; empty if it succeeded.
 std::string refusal_of(const std::function<void()>& part) {
   try {
     part();
@@ -21,7 +21,6 @@ std::string refusal_of(const std::function<void()>& part) {
   }
 }
 
-/// The first of all ranks' refusals; empty if there is none.
 std::string first_of_all(Engine& engine, const std::string& refusal, const std::string& what, Seconds timeout,
                          const Engine::Interrupt& interrupt) {
   const Engine::Texts all = engine.compare(refusal, what, timeout, interrupt);
@@ -31,7 +30,7 @@ std::string first_of_all(Engine& engine, const std::string& refusal, const std::
   return what + ": on rank " + std::to_string(rank) + ": " + (all ? (*all)[rank] : refusal);
 }
 
-/// Throws on all ranks if one could not do its part, which `refusal` then says.
+/// Throws on all ranks if one has a `refusal`.
 void check_all(Engine& engine, const std::string& refusal, const std::string& what, Seconds timeout,
                const Engine::Interrupt& interrupt) {
   const std::string first = first_of_all(engine, refusal, what, timeout, interrupt);
@@ -66,7 +65,7 @@ void share_memory(Engine& engine, const Nodes& nodes, std::size_t bytes, const s
     attempt([&] { return SharedMemory::create_private(bytes); });
     return check_all(engine, refusal, what, timeout, interrupt);
   }
-  // The first of a node makes it, before the others open it: if it cannot, it hands down nothing.
+  // The node's first rank allocates before the others open. If it fails, it hands down an empty handle.
   const std::vector<Rank>& ranks = nodes.ranks(nodes.of(engine.rank()));
   const bool makes = engine.rank() == ranks.front();
   if (makes) attempt([&] { return SharedMemory::create(bytes); });

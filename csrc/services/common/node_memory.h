@@ -1,4 +1,4 @@
-// Memory that the ranks of each node share, agreed on by all ranks: there is either all of it or none.
+// Memory that the ranks of each node share. Either every node gets its memory or none does.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@
 
 namespace pyc {
 
-/// Collective. The lowest rank of each node makes `bytes` of memory, which `prepare` is given there before any other
-/// rank of the node, and then there too. Where every rank is a node of its own, it is memory that nobody can open. What
-/// `prepare` throws on one rank is a std::runtime_error on all. `what`: for messages. StallError as `Engine::compare`.
+/// Collective. The lowest rank of each node allocates `bytes` and runs `prepare` on them; then its other ranks open
+/// them and run it too. If every rank is a node of its own, the memory is private. If `prepare` throws on one rank, all
+/// ranks throw std::runtime_error with `what` in its text. Throws StallError like `Engine::compare`.
 void share_memory(Engine& engine, const Nodes& nodes, std::size_t bytes, const std::string& what,
                   const std::function<void(const std::shared_ptr<SharedMemory>&)>& prepare, Seconds timeout,
                   const Engine::Interrupt& interrupt);
 
-/// Collective. Runs `part` on every rank. Why it failed on the first one on which it did, which is named: the same text
-/// on all ranks; empty: on none.
+/// Collective. Runs `part` on every rank. Returns the lowest rank on which it failed, with the error, or an empty text;
+/// the same on all ranks.
 std::string try_together(Engine& engine, const std::string& what, const std::function<void()>& part, Seconds timeout,
                          const Engine::Interrupt& interrupt);
-/// ... which is a std::runtime_error on all.
+/// Like `try_together`, but throws that text as a std::runtime_error on all ranks.
 void attempt_together(Engine& engine, const std::string& what, const std::function<void()>& part, Seconds timeout,
                       const Engine::Interrupt& interrupt);
 
-/// Collective. Has all ranks map the arenas of their nodes' others (arena_seats.h). If one cannot, all end what they
-/// have mapped, before anything is freed: std::runtime_error on all.
+/// Collective. Every rank maps the arenas of its node's other ranks (arena_seats.h). If one fails, all ranks end their
+/// mappings before any arena is freed, and throw std::runtime_error.
 template <class Arenas>
 void map_together(Engine& engine, const std::string& what, Arenas& arenas, Seconds timeout,
                   const Engine::Interrupt& interrupt) {

@@ -1,4 +1,4 @@
-// How a rank stands to a round that does not complete: what the text of a StallError is made of.
+// States of ranks in a round that does not complete, for the text of a StallError.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,21 @@ namespace pyc {
 
 enum class RankState : std::uint32_t {
   kSilent = 0,  ///< its node has not answered
-  kNotArrived,  ///< it computes, or sleeps
+  kNotArrived,  ///< it computes or sleeps
   kElsewhere,   ///< it waits in a call of another collective
-  kWaits,       ///< it waits in this one, for another rank
+  kWaits,       ///< it waits in this collective, for another rank
   kStopped,     ///< its process is stopped (SIGSTOP)
   kGone,        ///< its process has ended
   kArrived,     ///< it has done its part
-  kLeft,        ///< by flush or close
-  kComplete,    ///< the round is complete there
+  kLeft,        ///< it has left, by flush or close
+  kComplete,    ///< the round is complete on this rank
 };
 
-/// What the rank, or its node's leader, says of it.
+/// The state of a rank, reported by the rank or by its node's leader.
 struct Report {
   RankState state = RankState::kSilent;
   std::uint32_t awaited = 0;   ///< kElsewhere: the id of the collective; kWaits: the rank, or the first of several
-  std::uint32_t quiet_ms = 0;  ///< kNotArrived: since its last call of this collective
+  std::uint32_t quiet_ms = 0;  ///< kNotArrived: milliseconds since its last call of this collective
 };
 
 }  // namespace pyc

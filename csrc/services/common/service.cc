@@ -12,7 +12,7 @@
 namespace pyc {
 namespace {
 
-/// How does the receiver stand to that?
+/// Asks the receiver for its progress (Service::progress).
 struct Inquiry {
   std::uint64_t question;
 };
@@ -21,7 +21,7 @@ struct Answer {
 };
 using Messages = MailboxFrom<kFirstKindOfServices, Inquiry, Answer>;
 
-/// Such as "the update of iteration 5 of ranks 1, 3; a token for iteration 6 of rank 2".
+/// Text such as "the update of iteration 5 of ranks 1, 3; a token for iteration 6 of rank 2".
 std::string text_of(const std::vector<Awaited>& awaited) {
   struct Missing {
     const char* what;
@@ -83,7 +83,6 @@ void Service::on_message(Rank from, ConstBytes message) {
   Messages::deliver(from, message, handlers);
 }
 
-/// Where the engine answers, and the application may be anywhere.
 Report Service::report(std::uint64_t question) const {
   if (const std::optional<Report> done = progress(question)) return *done;
   if (closed_) return {RankState::kLeft};
@@ -101,7 +100,7 @@ void Service::check_alive() const {
   if (!dead.empty()) throw died("'" + name_ + "'", dead, "it is unusable now");
 }
 
-// ------------------------------------------------------------------------------------------------ the end
+// ------------------------------------------------------------------------------------------------ closing
 
 void Service::check_open() const {
   engine_->check();
@@ -151,7 +150,7 @@ void Service::wait_for(const Call& call, Seconds timeout, const Engine::Interrup
           return call.explain ? call.explain(waited) : explain(call, waited, done, interrupt);
         };
         if (wait_and_warn(*engine_, timeout, wait, [&] { return why_not() + call.advice; })) return;
-        const std::string text = why_not();  // takes time, in which it may be done
+        const std::string text = why_not();  // takes time, so the call may be complete by now
         if (!done())
           throw StallError(call.unusable_after ? text + " It is unusable now: abort() it on all ranks." : text);
       },
@@ -164,7 +163,7 @@ bool Service::sleep_until_notified(Seconds limit, const std::function<bool()>& d
   return true;
 }
 
-/// Where all that is waited for is on this node, whose ranks notify.
+/// Sleeps only if all awaited ranks are on this node, because only these notify.
 bool Service::sleep(const Call& call, const std::function<bool()>& done, Seconds limit) const {
   const std::uint32_t seen = node_->notified();
   if (done()) return true;
@@ -175,7 +174,8 @@ bool Service::sleep(const Call& call, const std::function<bool()>& done, Seconds
   return all_notify;
 }
 
-/// Under the progress lock. A rank of which several things are awaited is asked for the greatest number.
+/// Asks the awaited ranks. If several contributions of one kind are awaited from a rank, it asks for the greatest
+/// number. Under the progress lock.
 void Service::ask(const std::vector<Awaited>& awaited) {
   std::fill(reports_.begin(), reports_.end(), Report{RankState::kComplete});
   for (const Awaited& a : awaited) {
@@ -196,7 +196,7 @@ void Service::ask(const std::vector<Awaited>& awaited) {
   }
 }
 
-/// Asks those who have not come, and says what is known of them.
+/// Asks the missing ranks, and returns the text of the StallError.
 std::string Service::explain(const Call& call, Seconds waited, const std::function<bool()>& done,
                              const Engine::Interrupt& interrupt) {
   const std::vector<Awaited> awaited = call.find_awaited ? call.find_awaited() : call.awaited();

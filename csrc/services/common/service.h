@@ -1,7 +1,5 @@
-// What every service is, to the application and to other ranks: a collective with a name, memory that the ranks of a
-// node share, calls that wait for other ranks and say whom they wait for, and an end.
-//
-// A service adds its calls, its messages, and what of its progress other ranks may ask.
+// The base of every service: a named collective with memory that the ranks of a node share, and calls that wait for
+// other ranks and name them in errors.
 #pragma once
 
 #include <atomic>
@@ -28,16 +26,15 @@ namespace pyc {
 
 class Service : public Collective {
  public:
-  /// Leaves for good. The engine brings to others what they have been offered. May be called again.
+  /// Leaves permanently; may be called again. The engine still delivers data that this rank has offered to others.
   void close();
   bool closed() const { return closed_; }
-  /// Throws what the next call would, if it cannot be used any more.
+  /// Throws the error of the next call if the service has become unusable.
   virtual void check_usable();
-  /// For which its calls have waited for other ranks.
   Seconds waited() const { return waited_; }
-  /// Of what was made for this rank; of what ranks of a node share its part.
+  /// Memory allocated for this rank, with its part of the node's shared memory.
   virtual std::size_t memory_bytes() const { return memory_bytes_; }
-  /// How often ranks of its node have woken this one, or would have if it had slept.
+  /// Number of notifications from ranks of the node, including those that found this rank awake.
   std::uint32_t notified() const { return node_->notified(); }
 
   // ---- Collective
@@ -50,43 +47,39 @@ class Service : public Collective {
   bool has_waiting(Rank rank) const final { return rank == this->rank() && in_call_; }
 
  protected:
-  /// `kind`: for messages, such as "push-sum".
+  /// `kind` appears in messages, such as "push-sum".
   Service(Engine& engine, const Nodes& nodes, std::string kind, std::string name);
 
   // ---- creation
 
-  /// What the ranks of a node share.
   struct OnNode {
-    std::size_t bytes;  ///< of all of them
-    /// Makes this rank's part of it, which is zeroed, and whatever else may be refused. The node's lowest rank first.
+    std::size_t bytes;  ///< of all ranks of the node
+    /// Constructs this rank's part in the zeroed memory; may throw. The node's lowest rank runs it first.
     std::function<void(std::shared_ptr<std::byte>)> make;
-    /// Collective, once all have: what needs the other parts.
+    /// Collective, after `make` on all ranks: setup that needs the other parts.
     std::function<void()> complete = [] {};
-    std::size_t of_rank = 0;  ///< this rank's part of `bytes`; 0: ranks have equal parts
+    std::size_t of_rank = 0;  ///< this rank's part of `bytes`; 0: equal parts
   };
-  /// Collective over the engine's ranks: memory for each node, and enrolment. What `make` throws on one rank is a
-  /// std::runtime_error on all. StallError as `Engine::compare`. The result keeps the engine alive.
+  /// Collective: allocates each node's memory and enrolls the service. If `make` throws on one rank, all ranks throw
+  /// std::runtime_error. Throws StallError like `Engine::compare`. The result keeps the engine alive.
   template <class Kind>
   static std::shared_ptr<Kind> created(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made,
                                        const OnNode& on_node, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// The same where all ranks are in one thread, which makes them in the order of ranks. `shared`: of the node; its
-  /// lowest rank makes it.
+  /// Like `created`, for ranks in one thread, in rank order. The node's lowest rank allocates `shared`.
   template <class Kind>
   static std::shared_ptr<Kind> joined(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, const OnNode& on_node,
                                       std::shared_ptr<SharedMemory>& shared);
 
   std::string what_is_made() const { return "the memory of '" + name_ + "'"; }
-  /// Messages come from now on, and may be sent. Under the progress lock.
+  /// Messages may be sent and received from now on. Under the progress lock.
   virtual void open() {}
 
   // ---- other ranks
 
-  /// Tells others that this rank has closed it. Once, under the progress lock.
+  /// Notifies the other ranks that this rank has closed. Called once, under the progress lock.
   virtual void tell_closed() = 0;
-  /// A message of the service's own.
   virtual void receive(Rank from, ConstBytes message) = 0;
-  /// What this rank has done, as another one that waits for it asks; nothing: it has left, or is to be found
-  /// elsewhere. Under the progress lock.
+  /// Answers `Awaited::question` of a waiting rank; nullopt if this rank has not done that. Under the progress lock.
   virtual std::optional<Report> progress(std::uint64_t question) const = 0;
 
   Rank rank() const { return engine_->rank(); }
@@ -94,43 +87,41 @@ class Service : public Collective {
   std::vector<Rank> on_other_nodes(const std::vector<Rank>& ranks) const;
   std::uint32_t id() const { return id_; }
   TraceTrack track() const { return engine_->trace_of(id_); }
-  /// Wakes a rank of this node. Those of others are woken by messages.
+  /// Wakes a rank of this node. Messages wake ranks of other nodes.
   void notify(Rank rank) const {
     if (is_local(rank)) node_->notify(rank);
   }
-  /// Until this rank is notified, unless `done`. True, for `Call::sleep`.
+  /// Sleeps until this rank is notified, unless `done()`. Returns true, for `Call::sleep`.
   bool sleep_until_notified(Seconds limit, const std::function<bool()>& done) const;
-  /// RankFailedError if a rank of this node has died.
+  /// Throws RankFailedError if a rank of this node has died.
   void check_alive() const;
-  /// What a call begins with. ClosedError after `close`; the engine's error if it has failed.
+  /// The first check of a call. Throws ClosedError after `close`, or the engine's error.
   void check_open() const;
-  /// What `close` does, under the progress lock.
+  /// The part of `close` under the progress lock.
   void leave();
-  /// This rank has made so much memory of its own.
   void add_memory(std::size_t bytes) { memory_bytes_ += bytes; }
-  /// The application calls, in a call that does not wait.
+  /// Records a call that does not wait, for stall reports of other ranks.
   void note_call() { called_ = engine_->transport().now(); }
-  /// The application is in a call for as long as this lives; `wait_for` makes one too.
   InCall enter_call() { return InCall(in_call_); }
 
   // ---- waiting
 
   struct Call {
     // NOLINTBEGIN(readability-redundant-member-init): GCC warns where an initializer leaves out a member without one
-    std::string what;                                         ///< for messages: "step of iteration 3"
-    std::function<bool()> done;                               ///< does what can be done; whether that is all
-    std::function<std::vector<Awaited>()> awaited;            ///< as far as known here
-    std::function<std::vector<Awaited>()> find_awaited = {};  ///< ... and by asking other ranks, which takes time
-    Backoff::Sleep sleep = {};                                ///< default: if all that is awaited is of this node
+    std::string what;                                         ///< for messages, such as "step of iteration 3"
+    std::function<bool()> done;                               ///< makes progress; returns whether the call is complete
+    std::function<std::vector<Awaited>()> awaited;            ///< missing contributions, as known to this rank
+    std::function<std::vector<Awaited>()> find_awaited = {};  ///< ... and to other ranks, which takes time
+    Backoff::Sleep sleep = {};                                ///< default: if all awaited ranks are on this node
     const char* if_none_is_missing = "every neighbor has come: it is slow, call again";
-    std::function<std::string(Seconds waited)> explain = {};  ///< why it is not done; default: as `awaited` says
-    const char* advice = "";                                  ///< at the end of a warning
-    bool after_close = false;                                 ///< it may be called then too
-    bool unusable_after = false;                              ///< StallError says so: it cannot go on where it was
+    std::function<std::string(Seconds waited)> explain = {};  ///< the reason for the wait; default: from `awaited`
+    const char* advice = "";                                  ///< appended to a warning
+    bool after_close = false;                                 ///< allowed after `close`
+    bool unusable_after = false;  ///< a stall makes the service unusable, and StallError reports it
     // NOLINTEND(readability-redundant-member-init)
   };
-  /// Until `done()`. StallError after `timeout` seconds (negative: no limit): what is awaited of whom, and what those
-  /// ranks do. The call may be repeated then.
+  /// Waits for `call.done()`. After `timeout` seconds (negative: unlimited) it throws StallError with the missing
+  /// contributions and the states of their ranks; the call may then be repeated.
   void wait_for(const Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
 
   Engine* const engine_;  // owns this
@@ -149,10 +140,10 @@ class Service : public Collective {
   const std::string kind_;
   const std::string name_;
   std::unique_ptr<NodeRanks> node_;
-  std::uint32_t id_ = 0;  // set before the first call
+  std::uint32_t id_ = 0;
   std::size_t memory_bytes_ = 0;
-  std::vector<Report> reports_;  // by rank, to the newest inquiry
-  std::atomic<Seconds> called_;  // when the application called last
+  std::vector<Report> reports_;  // by rank: answers to the newest inquiry
+  std::atomic<Seconds> called_;  // time of the application's last call
   std::atomic<Seconds> waited_{0};
   std::atomic<bool> in_call_{false};
   std::atomic<bool> closed_{false};

@@ -1,10 +1,8 @@
-// Where data of devices is sent from and reduced: pinned memory of the host. Copies between it and the devices are
-// queued, those to the host and those back on a stream each, and polled. No call waits for one.
+// Pinned host memory, from which data of a device is sent and in which it is reduced. Copies are queued on one stream
+// per direction, and polled; only `finish` waits.
 //
-// A device that fails is no exception here: what it was asked for is done, and `error` says why it is worth nothing. So
-// the run goes on, and all who wait for its messages are told.
-//
-// Under the engine's progress lock.
+// A device error is not thrown: the copy counts as done, and `error` has the error. The run can therefore continue, and
+// all ranks that wait for its messages learn of the error. Under the engine's progress lock.
 #pragma once
 
 #include <array>
@@ -20,40 +18,39 @@
 
 namespace pyc {
 
-inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;  // of data that messages carry: copied at a time
+inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;  // copied at a time, of data in messages
 
 class Staging final : public Copier {
  public:
-  /// For `runs` of `bytes` each, of which one at a time copies, at most `copies` in each direction. Allocates all of
-  /// it. `memory`: what understands addresses that ranks share; null if there are none. What is referred to outlives
-  /// this.
+  /// For `runs` runs of `bytes` each. One run copies at a time, at most `copies` in each direction. Allocates all
+  /// memory. `memory` translates addresses that ranks share, or is null. The arguments outlive this object.
   Staging(Executor& executor, const DeviceMemory* memory, std::size_t bytes, std::size_t runs, std::size_t copies);
   ~Staging() override { finish(); }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// For the plan's `staging`, of a run.
+  /// Memory for the buffer `staging` of a run's plan.
   std::byte* of_run(std::size_t run) const { return memory_of_runs_[run].get(); }
 
-  /// Further copies wait for the event, as it was last recorded.
+  /// Later copies wait for the event, as it was last recorded.
   void follow(Event& event);
   void copy(OpId op, std::byte* to, const std::byte* from, std::size_t bytes) override;
-  /// The op of a copy that is done, each once; nothing if there is none.
+  /// The op of a copy that is done, each once.
   std::optional<OpId> take_done();
-  /// What the device has failed with; null: it has not.
+  /// The device's first error, or null.
   const std::exception_ptr& error() const { return error_; }
-  /// When no further copy will come: whether all are done, also those whose event could not be recorded.
+  /// Whether all copies are done, including copies whose event could not be recorded. No copy may follow.
   bool has_stopped();
-  /// At the end: waits for what is under way.
+  /// Waits until `has_stopped()`.
   void finish();
 
  private:
   struct Queued {
     OpId op{};
-    bool is_queued = false;  // else the device refused it
+    bool is_queued = false;  // false: the device refused it
     std::unique_ptr<Event> done;
   };
-  /// One direction. `copies` is a ring, of which `count` from `first` on are under way.
+  /// One direction. `copies` is a ring with `count` pending copies from `first` on.
   struct Lane {
     Lane(Executor& executor, std::size_t most);
 
@@ -63,7 +60,7 @@ class Staging final : public Copier {
     std::size_t count = 0;
   };
 
-  /// Whether the device has not failed in it.
+  /// Returns whether `action` succeeded, and keeps the first DeviceError.
   template <class Action>
   bool attempt(Action action) {
     try {
@@ -86,7 +83,7 @@ class Staging final : public Copier {
   Lane to_host_;
   Lane to_device_;
   std::exception_ptr error_;
-  bool is_marked_ = false;  // the first event of each lane is recorded after all copies
+  bool is_marked_ = false;  // the first event of each lane has been recorded after all copies
 };
 
 }  // namespace pyc

@@ -35,7 +35,7 @@ std::string text_of_stall(const Stall& stall) {
         break;
       case RankState::kArrived:
       case RankState::kNotArrived:
-        // For a flush to have arrived in a round is not enough.
+        // A flush also waits for ranks that have only arrived.
         if (report.state == RankState::kArrived && !stall.flush) break;
         computing.push_back(rank);
         longest_ms = std::max(longest_ms, report.quiet_ms);

@@ -1,4 +1,4 @@
-// The text of a StallError: what does not complete, and whom it waits for.
+// The text of a StallError: the call that does not complete, and the ranks that it waits for.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace pyc {
 
 struct Stall {
   std::string what;
-  RoundNumber round;  // kNoRound: it has no number
+  RoundNumber round;  // kNoRound if it has no number
   Seconds waited;
   bool flush;
   std::vector<Report> reports;                        // by rank
@@ -26,8 +26,7 @@ struct Stall {
 
 std::string text_of_stall(const Stall& stall);
 
-/// Of a rank that lives and has not done its part: it waits in a call of another collective, or computes. `called`:
-/// when it last called this one. Under the engine's progress lock.
+/// Reports a live rank that has not done its part. `called`: its last call of `collective`. Under the progress lock.
 Report report_of_absent(Engine& engine, const Collective& collective, Rank rank, Seconds called);
 
 }  // namespace pyc

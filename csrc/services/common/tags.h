@@ -1,4 +1,3 @@
-// Whether a plan's messages find tags.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace pyc {
 
-/// std::invalid_argument if the plan needs tags above `max_tag`.
+/// Throws std::invalid_argument if the plan needs tags above `max_tag`.
 inline void check_tags(const Schedule& plan, const std::string& algorithm, Tag max_tag) {
   const auto last_tag = static_cast<std::uint64_t>(plan.channels() + 1) * kTagStride;
   if (last_tag <= static_cast<std::uint64_t>(max_tag)) return;

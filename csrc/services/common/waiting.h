@@ -1,4 +1,4 @@
-// What waiting calls share. For ranks that share memory no message tells that one of them is gone.
+// Helpers of waiting calls. A rank gets no message when a rank that shares its memory dies, so it looks.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,10 @@
 
 namespace pyc {
 
-/// For an inquiry: an engine answers by itself, so who does not within this is stopped or gone.
+/// Time limit of an inquiry. Engines answer without their application, so a silent rank is stopped or gone.
 inline constexpr Seconds kAnswerTime = 0.5;
 
-/// Says, for as long as it lives, that the application is in a call.
+/// Marks the application as in a call while it lives.
 class InCall {
  public:
   explicit InCall(std::atomic<bool>& flag) : flag_(flag) { flag_ = true; }
@@ -26,7 +26,7 @@ class InCall {
   std::atomic<bool>& flag_;
 };
 
-/// Adds the time for which it lives to a sum.
+/// Adds its lifetime to a sum.
 class TimeSpent {
  public:
   TimeSpent(Engine& engine, std::atomic<Seconds>& sum) : engine_(engine), sum_(sum), begin_(engine.transport().now()) {}
@@ -40,8 +40,8 @@ class TimeSpent {
   const Seconds begin_;
 };
 
-/// Says who died, where a mutex or MPI only tells that somebody did: `check_alive` throws RankFailedError that names
-/// who. It is asked again and again, because a process gives its mutexes away before it counts as ended.
+/// Runs `action`. If it throws a RankFailedError without ranks, from a mutex or MPI, `check_alive` throws one that
+/// names them. It is called for up to a second, because a process releases its mutexes before it counts as ended.
 template <class Action, class CheckAlive>
 auto naming_the_dead(Action action, CheckAlive check_alive) {
   constexpr int kLooks = 200;
@@ -58,12 +58,12 @@ auto naming_the_dead(Action action, CheckAlive check_alive) {
   }
 }
 
-/// `Engine::wait` with a look at who lives now and then: `check_alive` throws RankFailedError that names who died. It
-/// is asked too if the transport is the first to say that somebody did: that need not know who.
+/// `Engine::wait` that calls `check_alive` periodically, which throws a RankFailedError with the dead ranks. It also
+/// calls it if the transport reports a death first, because that report may not name the rank.
 inline bool wait_while_alive(Engine& engine, const std::function<bool()>& done, Seconds timeout,
                              const Engine::Interrupt& interrupt, const std::function<void()>& check_alive,
                              const Backoff::Sleep& sleep) {
-  constexpr Seconds kCheckPeriod = 0.25;  // some system calls for each rank
+  constexpr Seconds kCheckPeriod = 0.25;  // a check takes some system calls per rank
   Seconds next_check = engine.transport().now() + kCheckPeriod;
   const auto look_around = [&] {
     if (interrupt) interrupt();

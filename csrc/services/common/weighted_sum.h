@@ -1,6 +1,5 @@
-// Weighted sums of values, block by block, each block in the first-level cache.
-//
-// The order of additions is that of the terms, whatever the length of a block: the same bits wherever it is computed.
+// Weighted sums of values, in blocks that fit the first-level cache. Terms are added in their order, whatever the block
+// length, so the bits are the same wherever a sum is computed.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,6 @@
 
 namespace pyc {
 
-/// weight * values.
 struct Term {
   const std::byte* values;
   double weight;
@@ -20,11 +18,10 @@ class WeightedSum {
  public:
   static constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;
 
-  /// Of values of the element type of `elements`; the sum is of its accumulator type.
+  /// Values have the element type of `elements`, and sums have its accumulator type.
   WeightedSum(Memory& memory, Elements elements);
 
-  /// Elements [first, first + count) of the sum, at most `longest_block()`; valid until the next call. Never of no
-  /// terms.
+  /// Elements [first, first + count) of the sum, at most `longest_block()`; valid until the next call. Needs a term.
   std::byte* block(const std::vector<Term>& terms, std::size_t first, std::size_t count);
   std::size_t longest_block() const { return kBlockBytes / size_of(elements_.accumulator); }
 
