@@ -11,7 +11,7 @@ std::size_t HopBoard::tokens_bytes(const HopOptions& options, Rank rank) {
   return round_up(options.in_of(rank).size() * sizeof(TokenQueue::Counters), kPage);
 }
 
-/// A page of its own for what is said, the counters of its token queues, then its update queue.
+/// A page for the standing, then the counters of the token queues, then the update queue.
 std::size_t HopBoard::bytes_of_rank(const HopOptions& options, Rank rank) {
   const std::size_t updates =
       UpdateQueue::bytes(options.in_of(rank).size(), options.sub_queues(), options.update_bytes());

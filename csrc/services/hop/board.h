@@ -1,5 +1,5 @@
-// The queues of the ranks of one node, in memory that they share: each rank's update queue, its token queues, and what
-// it says of itself. A neighbor of the node writes to them and takes out of them where they are.
+// The queues of a node's ranks in shared memory: the update queue, token queues and standing of each. Neighbors on the
+// node use them in place.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace pyc {
 
-/// What a rank says of itself. It only grows.
+/// Numbers that a rank announces. `iteration` and `reduced` only grow; `left` is set once.
 struct HopStanding {
   std::atomic<Iteration> iteration{0};
   std::atomic<Iteration> reduced{0};
@@ -23,18 +23,16 @@ struct HopStanding {
 
 class HopBoard {
  public:
-  /// Of all ranks of the node of `rank`.
   static std::size_t bytes(const HopOptions& options, const Nodes& nodes, Rank rank);
-  /// The part of one rank.
   static std::size_t bytes_of_rank(const HopOptions& options, Rank rank);
 
-  /// Of one of them. `memory`: zeroed, aligned to a page.
+  /// `memory` is zeroed and aligned to a page. Constructs the standing of `rank`.
   HopBoard(std::shared_ptr<std::byte> memory, const HopOptions& options, const Nodes& nodes, Rank rank);
 
-  // By rank, of this node.
+  // For ranks of this node.
   HopStanding& standing(Rank rank) const { return *reinterpret_cast<HopStanding*>(start_of(rank)); }
   UpdateQueue& updates(Rank of) { return updates_[nodes_.local_rank_of(of)]; }
-  /// TokenQ(of -> sender). The sender may be of another node.
+  /// TokenQ(of -> sender), where the sender may be on another node.
   TokenQueue tokens(Rank of, Rank sender) const;
 
  private:

@@ -62,7 +62,7 @@ std::unique_ptr<Run> HopEdges::make_run(const Plan& plan, const std::vector<Rank
                            .memory = memory_,
                            .transport = engine_.transport(),
                            .open_transfers = engine_.open_transfers(),
-                           .elements = {DataType::kUint8, DataType::kUint8},  // nothing is reduced on the way
+                           .elements = {DataType::kUint8, DataType::kUint8},  // nothing is reduced in transit
                            .op = ReduceOp::kSum,
                            .element_bytes = 1,
                            .collective = collective_,
@@ -156,7 +156,7 @@ bool HopEdges::take(Rank from, Taking& edge, const Answers& answer) {
   return moved;
 }
 
-/// An update that this rank went on without is on its way into the slot. Under bounded staleness it may be any.
+/// A receive is pending, of an update that this rank did not wait for. Under bounded staleness it may use any slot.
 bool HopEdges::is_slot_busy(const Taking& edge, Iteration iter) const {
   if (!options_.staleness) return edge.is_taking[slot_of(iter)];
   return std::find(edge.is_taking.begin(), edge.is_taking.end(), true) != edge.is_taking.end();

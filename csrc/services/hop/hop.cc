@@ -67,7 +67,7 @@ bool Hop::try_step(const std::byte* delta) {
 
 // ------------------------------------------------------------------------------------------------ the neighbors
 
-/// Acknowledged to those alone who wait for it.
+/// Only in-neighbors wait for acknowledgments.
 void Hop::acknowledge(Iteration iterations) {
   own_standing().reduced.store(iterations);
   if (!options_.acks) return;
@@ -80,7 +80,6 @@ void Hop::acknowledge(Iteration iterations) {
   }
 }
 
-/// Who has left takes no update.
 HopEdges::Answer Hop::answer(Rank, Iteration iter) const {
   const bool is_stale = closed() || options_.is_stale(iter, own_standing().iteration.load());
   return is_stale ? HopEdges::Answer::kDecline : HopEdges::Answer::kAccept;

@@ -1,8 +1,6 @@
-// Hop (Luo et al. 2019) as the application of one rank sees it: a worker (worker.h) on the queues of a member
-// (member.h).
-//
-// The application does the work: it copies its parameters into the queues of its node's neighbors, and reduces what
-// lies in its own. The engine moves what goes to other nodes and comes from them, whatever the application does.
+// Hop (Luo et al. 2019) on one rank: a worker (worker.h) on the queues of a member (member.h). The application copies
+// its parameters into the queues of neighbors on its node, and reduces the updates in its own queue. The engine moves
+// updates between nodes, whatever the application does.
 #pragma once
 
 #include <memory>
@@ -16,28 +14,27 @@ namespace pyc {
 
 class Hop final : public HopMember, private HopLinks {
  public:
-  /// Collective over the engine's ranks; those of a node must share a machine. `model`: this rank's parameters, which
-  /// outlive it and which it alone writes. StallError as `Engine::compare`; std::runtime_error on all ranks if the
-  /// memory cannot be had on one. The result keeps the engine alive.
+  /// Collective over the engine's ranks; the ranks of a node must share a machine. `model` is this rank's parameters:
+  /// it outlives the result, and nothing else writes it. Throws StallError like `Engine::compare`, and
+  /// std::runtime_error on all ranks if one cannot allocate memory. The result keeps the engine alive.
   static std::shared_ptr<Hop> create(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options,
                                      std::byte* model, const Nodes& nodes, Seconds timeout,
                                      const Engine::Interrupt& interrupt);
-  /// The same where all ranks are in one thread: Service::joined.
+  /// For ranks in one thread: see Service::joined.
   static std::shared_ptr<Hop> join(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options, std::byte* model,
                                    const Nodes& nodes, std::shared_ptr<SharedMemory>& shared);
 
   // ---- the application: one thread at a time
 
-  /// HopWorker::enter and step, as often as it takes. StallError after `timeout` seconds (negative: no limit) names the
-  /// neighbors and what they have not done; the call may be repeated then.
+  /// HopWorker::enter and step, repeated until complete. After `timeout` seconds (negative: unlimited) they throw
+  /// StallError with the neighbors and their missing contributions; the call may then be repeated.
   void enter(Iteration last, Seconds timeout, const Engine::Interrupt& interrupt);
   void step(const std::byte* delta, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// The same without waiting; whether it is done.
+  /// The same without waiting. Return whether the call is complete.
   bool try_enter(Iteration last);
   bool try_step(const std::byte* delta);
 
   const HopWorker& worker() const { return worker_; }
-  /// TokenQ(of -> this rank), as far as known here.
   Iteration tokens_of(Rank of) const { return tokens(of); }
 
  private:
@@ -63,7 +60,7 @@ class Hop final : public HopMember, private HopLinks {
   Iteration reduced(Rank by) const override { return standing(by).reduced.load(); }
   Iteration left(Rank by) const override { return standing(by).left.load(); }
 
-  HopWorker worker_;  // the application's
+  HopWorker worker_;
   Seconds computing_since_ = 0;
 };
 

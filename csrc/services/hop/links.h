@@ -1,5 +1,4 @@
-// What a worker does to its neighbors and knows of them. Whether they are of its node, and how far their news has come,
-// is not its business: what it is told may be old, but numbers only grow.
+// A worker's interface to its neighbors, on any node. Their numbers may be out of date, but they only grow.
 #pragma once
 
 #include "services/hop/options.h"
@@ -13,29 +12,28 @@ class HopLinks {
 
   /// UpdateQ(this rank), with a sender for each in-neighbor.
   virtual UpdateQueue& updates() = 0;
-  /// UpdateQ(to).enqueue(values, iter, this rank). Never waits; `can_enqueue(iter)` before the first of an iteration.
+  /// UpdateQ(to).enqueue(values, iter, this rank). Never waits. The first of an iteration needs `can_enqueue(iter)`.
   virtual void enqueue(Rank to, Iteration iter, const std::byte* values) = 0;
-  /// Whether there is room to hold the updates of an iteration until receivers have taken them: always, but for a
-  /// transfer to another node that has not ended since that memory was used last.
+  /// False only while an earlier transfer to another node still uses the memory for updates of this iteration.
   virtual bool can_enqueue(Iteration iter) const = 0;
-  /// Whether that is a transfer to `to`.
+  /// Whether that transfer is to `to`.
   virtual bool is_sending(Rank to, Iteration iter) const = 0;
 
-  /// TokenQ(of -> this rank), of an out-neighbor.
+  /// Size of TokenQ(of -> this rank), of an out-neighbor.
   virtual Iteration tokens(Rank of) const = 0;
   virtual void remove_tokens(Rank of, Iteration tokens) = 0;
-  /// TokenQ(this rank -> of), of an in-neighbor. This rank is in iteration `iter` now.
+  /// Into TokenQ(this rank -> of), of an in-neighbor. This rank is in iteration `iter` now.
   virtual void insert_tokens(Rank of, Iteration tokens, Iteration iter) = 0;
 
-  /// This rank is in iteration `iter` now; said before tokens are inserted.
+  /// Called before tokens are inserted.
   virtual void entered(Iteration iter) = 0;
-  /// ACK of section 3.3: this rank has reduced so many iterations.
+  /// ACK of section 3.3.
   virtual void acknowledge(Iteration iterations) = 0;
 
-  // What a neighbor has said.
+  // Numbers that a neighbor has announced.
   virtual Iteration iteration(Rank of) const = 0;
   virtual Iteration reduced(Rank by) const = 0;
-  /// From which iteration on it sends no updates, and takes none: it has left. kNeverIteration: it has not.
+  /// First iteration in which the rank neither sends nor takes updates, if it has left; otherwise kNeverIteration.
   virtual Iteration left(Rank by) const = 0;
 };
 

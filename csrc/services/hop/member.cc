@@ -64,7 +64,7 @@ bool HopMember::advance() {
 
 namespace {
 
-/// Neighbors' numbers only grow, whatever brings them.
+/// A neighbor's numbers only grow, whichever message has them.
 void raise(std::atomic<Iteration>& number, Iteration to) {
   if (number.load() < to) number.store(to);
 }
@@ -98,7 +98,7 @@ std::optional<Report> HopMember::progress(std::uint64_t question) const {
   return std::nullopt;
 }
 
-// ------------------------------------------------------------------------------------------------ the end
+// ------------------------------------------------------------------------------------------------ closing
 
 void HopMember::tell_closed() {
   const Iteration end = sent_.load();

@@ -1,7 +1,6 @@
-// One rank's part in queues that join ranks in a graph: its node's memory, its edges to other nodes, what neighbors say
-// of themselves, and the end. What calls do is that of derived classes.
-//
-// A rank that leaves takes part in no iteration whose update it has not sent; its neighbors go on without it.
+// One rank's part in queues that connect ranks in a graph: the board of its node, edges to other nodes, and the
+// standing of neighbors. Derived classes add the calls. A rank that leaves takes part in no iteration whose update it
+// has not sent; its neighbors continue without it.
 #pragma once
 
 #include <atomic>
@@ -21,7 +20,6 @@ namespace pyc {
 class HopMember : public Service {
  public:
   const HopOptions& options() const { return options_; }
-  /// Updates in this rank's queue.
   std::size_t queued() const;
 
   // ---- Collective
@@ -33,16 +31,14 @@ class HopMember : public Service {
   std::vector<Rank> not_closed() const override;
 
  protected:
-  /// `kind`: for messages.
   HopMember(Engine& engine, Memory& memory, HopOptions options, const Nodes& nodes, const char* kind);
 
-  /// For `created` and `joined`.
   OnNode on_node();
 
-  /// What the engine makes of an update that a rank of another node offers. Under the engine's progress lock.
+  /// The engine's answer to rank `to` of another node, which offers an update. Under the engine's progress lock.
   virtual HopEdges::Answer answer(Rank to, Iteration iter) const = 0;
 
-  /// A rank of another node has taken tokens out of this rank's queue for it. Under the engine's progress lock.
+  /// A rank of another node has removed tokens from this rank's queue for it. Under the engine's progress lock.
   virtual void on_removed(Iteration) {}
 
   // ---- the neighbors
@@ -55,20 +51,20 @@ class HopMember : public Service {
   hop::Messages mailbox() const { return {*engine_, id()}; }
   /// Into TokenQ(this rank -> to). This rank is in iteration `iter` now.
   void give_tokens(Rank to, Iteration tokens, Iteration iter);
-  /// Into UpdateQ(to), at once or by an offer.
+  /// Into UpdateQ(to): directly on this node, otherwise by an offer.
   void send_update(Rank to, Iteration iter, const std::byte* values);
 
   Memory& memory_;
   const HopOptions options_;
   std::unique_ptr<HopBoard> board_;
   std::unique_ptr<HopEdges> edges_;
-  std::atomic<Iteration> sent_{0};  // it has sent the updates of iterations below this one
+  std::atomic<Iteration> sent_{0};  // updates of iterations below this one are sent
 
  private:
-  /// A neighbor on another node, as far as its messages say.
+  /// A neighbor on another node, as known from its messages.
   struct Remote {
     HopStanding standing;
-    TokenQueue::Counters tokens;  // of TokenQ(it -> this rank)
+    TokenQueue::Counters tokens;  // of TokenQ(neighbor -> this rank)
   };
 
   void make(std::shared_ptr<std::byte> memory);

@@ -1,4 +1,4 @@
-// What ranks of different nodes say to each other. Updates themselves are no active messages.
+// Active messages between ranks of different nodes. Updates themselves are runs (edges.h).
 #pragma once
 
 #include "services/common/mailbox.h"
@@ -11,33 +11,33 @@ struct Offer {
   Iteration iteration;
 };
 
-/// The sender of this takes that update: it has posted a receive.
+/// The sender of this accepts that update, and has posted a receive.
 struct Accept {
   Iteration iteration;
 };
 
-/// The sender of this has no use for that update: section 6.2.
+/// The sender of this has no use for that update (section 6.2).
 struct Decline {
   Iteration iteration;
 };
 
-/// The sender has put so many tokens into its queue for the receiver, and is in this iteration.
+/// The sender has inserted tokens into its queue for the receiver, and is in this iteration.
 struct Tokens {
   Iteration tokens;
   Iteration iteration;
 };
 
-/// The sender has taken so many tokens out of the receiver's queue for it: of a token queue by itself.
+/// The sender has removed tokens from the receiver's queue for it. Only TokenQueueCollective sends it.
 struct Removed {
   Iteration tokens;
 };
 
-/// The sender has reduced so many iterations: ACK of section 3.3.
+/// The sender has reduced this number of iterations (ACK of section 3.3).
 struct Reduced {
   Iteration iterations;
 };
 
-/// The sender has left. It takes part in iterations below this one, and sends nothing more but answers.
+/// The sender has left. It takes part only in iterations below this one, and sends only answers from now on.
 struct Left {
   Iteration iteration;
 };

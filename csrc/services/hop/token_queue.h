@@ -1,8 +1,8 @@
-// TokenQ(i -> j) of section 4.2: rank i keeps it for its in-neighbor j, which takes a token out for each iteration that
-// it enters; i puts one in for each that it enters itself. So there are Iter(i) - Iter(j) + max_ig tokens in it.
+// TokenQ(i -> j) of section 4.2. Rank i keeps it for its in-neighbor j: j removes a token for each iteration that it
+// enters, and i inserts one for each that it enters itself. It therefore has Iter(i) - Iter(j) + max_ig tokens.
 //
-// Tokens have no contents: two counters that only grow are the queue. Each has one writer, so that on a node both ranks
-// use it where it lies, without a lock. Between nodes each of them has a copy, to which it adds what the other tells.
+// Tokens have no contents, so the queue is two counters that only grow. Each has one writer, so ranks of a node use it
+// in place without a lock. Between nodes each rank has a copy, which the other's messages update.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,6 @@ class TokenQueue {
 
   Iteration size() const { return max_ig_ + counters_->inserted.load() - counters_->removed.load(); }
   void insert(Iteration tokens) { counters_->inserted.fetch_add(tokens); }
-  /// InternalError if there are not as many.
   void remove(Iteration tokens) {
     if (size() < tokens) throw InternalError("a token is taken out of an empty token queue");
     counters_->removed.fetch_add(tokens);

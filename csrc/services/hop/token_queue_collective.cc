@@ -7,7 +7,7 @@
 namespace pyc {
 namespace {
 
-/// Sums of two such numbers are integers of 64 bits.
+/// The sum of two such numbers fits in 64 bits.
 constexpr Iteration kMostTokens = Iteration{1} << 62U;
 
 }  // namespace

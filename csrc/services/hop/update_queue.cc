@@ -35,7 +35,7 @@ std::size_t UpdateQueue::begin_enqueue(std::size_t sender, Iteration iter) {
     UpdateSlot& slot = slot_at(sender, slot_of(place));
     return slot.empty(slot.tag());
   };
-  while (!is_empty()) ++place;  // the receiver reads one update of a sender at a time
+  while (!is_empty()) ++place;  // ends: `has_room` was true, or the receiver claims one update of a sender at a time
   return slot_of(place);
 }
 
@@ -64,7 +64,7 @@ std::optional<UpdateQueue::Claim> UpdateQueue::claim_newest(std::size_t sender) 
     for (std::size_t slot = 0; slot < slots_; ++slot) {
       if (const auto claimed = claim_slot(sender, slot, *iter)) return claimed;
     }
-    // its sender has just discarded it for a newer one
+    // the sender has just discarded it for a newer one
   }
   return std::nullopt;
 }

@@ -1,15 +1,12 @@
-// UpdateQ(i) of section 4.1: the updates that the in-neighbors of rank i have sent, each tagged with its iteration and
-// its sender.
+// UpdateQ(i) of section 4.1: the updates from the in-neighbors of rank i, each tagged with its iteration and sender.
 //
-// For each sender there are max_ig + 1 slots, used in rotation: the update of iteration k goes to slot k modulo their
-// number (section 6.1). They are all the memory there is, (max_ig + 1) |N_in(i)| slots, made at creation. A sender
-// writes into the slot itself, wherever the receiver is; it may be a process of the same node, or the receiver's engine
-// for a rank of another node. What still lies there is older by max_ig + 1 iterations and is discarded: the receiver,
-// whose token the sender has, is in a later iteration.
+// Each sender has max_ig + 1 slots, used in rotation: the update of iteration k goes to slot k mod (max_ig + 1)
+// (section 6.1). All (max_ig + 1) |N_in(i)| slots are allocated at creation. Their writer is the sender on the same
+// node, or the receiver's engine for a sender on another node. It discards an update that is still in the slot: the
+// sender's token proves that the receiver is past that iteration.
 //
-// A writer that finds its slot claimed (update_slot.h) writes the next one. That happens under bounded staleness alone,
-// where the receiver may read an update of an earlier iteration, and where the newest update of a sender is all that
-// counts.
+// If the slot is claimed (update_slot.h), the writer uses the next one. This happens only under bounded staleness,
+// where only a sender's newest update counts and the receiver may be reading an earlier one.
 #pragma once
 
 #include <cstddef>
@@ -23,22 +20,22 @@ namespace pyc {
 
 class UpdateQueue {
  public:
-  /// Of zeroed memory, aligned to a cache line.
+  /// For zeroed memory, aligned to a cache line.
   static std::size_t bytes(std::size_t senders, Iteration sub_queues, std::size_t update_bytes);
   UpdateQueue(std::byte* memory, std::size_t senders, Iteration sub_queues, std::size_t update_bytes);
 
-  // ---- a sender, named by its place among the in-neighbors
+  // ---- a sender, named by its index among the in-neighbors
 
-  /// The slot that an update of iteration `iter` is to be written to; emptied.
+  /// Empties and returns the slot for an update of iteration `iter`.
   std::size_t begin_enqueue(std::size_t sender, Iteration iter);
   std::byte* values(std::size_t sender, std::size_t slot) const { return values_ + (sender * slots_ + slot) * stride_; }
-  /// Whether its slot has nothing that the receiver still needs: no update of iteration `oldest` or later.
+  /// Whether its slot is not being read and has no update of iteration `oldest` or later.
   bool has_room(std::size_t sender, Iteration iter, Iteration oldest) const;
   void end_enqueue(std::size_t sender, std::size_t slot, Iteration iter) { slot_at(sender, slot).fill(iter); }
 
   // ---- the receiver
 
-  /// An update that it reads. It stays in the queue until `dequeue`.
+  /// An update that the receiver reads. It stays in the queue until `dequeue`.
   struct Claim {
     std::size_t sender;
     std::size_t slot;
@@ -46,16 +43,12 @@ class UpdateQueue {
   };
   bool has(std::size_t sender, Iteration iter) const { return slot_at(sender, slot_of(iter)).is_full_of(iter); }
   std::optional<Iteration> newest(std::size_t sender) const;
-  /// Of the update of that iteration, which is in its slot; nothing if it is not.
   std::optional<Claim> claim(std::size_t sender, Iteration iter);
-  /// Of the newest update of a sender.
   std::optional<Claim> claim_newest(std::size_t sender);
-  /// Puts back what was not read.
   void release(const Claim& claim) { slot_at(claim.sender, claim.slot).release(claim.iter); }
   void dequeue(const Claim& claim) { slot_at(claim.sender, claim.slot).dequeue(); }
-  /// Updates of earlier iterations are of no use any more; how many there were.
   std::size_t discard_before(std::size_t sender, Iteration iter);
-  /// Of the updates of a sender, ascending.
+  /// Iterations of a sender's updates, ascending.
   std::vector<Iteration> iterations(std::size_t sender) const;
 
  private:
@@ -65,7 +58,7 @@ class UpdateQueue {
   UpdateSlot& slot_at(std::size_t sender, std::size_t slot) const { return words_[sender * slots_ + slot]; }
   std::optional<Claim> claim_slot(std::size_t sender, std::size_t slot, Iteration iter);
 
-  std::size_t slots_;  // of a sender
+  std::size_t slots_;  // per sender
   std::size_t stride_;
   UpdateSlot* words_;
   std::byte* values_;

@@ -51,7 +51,7 @@ std::vector<std::size_t> UpdateQueueCollective::senders_of(Tags tags) const {
   return all;
 }
 
-/// Of the updates of a sender, ascending; without those that came, or were on their way, as they became stale.
+/// Iterations of a sender's updates, ascending, without updates that arrived after they became stale.
 std::vector<Iteration> UpdateQueueCollective::iterations_of(std::size_t sender, Tags tags) const {
   std::vector<Iteration> all = updates().iterations(sender);
   std::erase_if(all, [&](Iteration iter) { return iter < oldest() || (tags.iter && iter != *tags.iter); });
@@ -64,7 +64,7 @@ std::size_t UpdateQueueCollective::size(Tags tags) const {
   return count;
 }
 
-/// Whether some sender has not left, or what one has sent is on its way.
+/// Whether a sender has not left, or an update is in transit.
 bool UpdateQueueCollective::can_come(Tags tags) const {
   const std::vector<std::size_t> senders = senders_of(tags);
   const bool all_have_left = std::all_of(
@@ -98,7 +98,7 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
   };
   bool is_in_vain = false;
   const auto done = [&] {
-    is_in_vain = !can_come(tags);  // before looking
+    is_in_vain = !can_come(tags);  // before `size`: an update may arrive in between
     return size(tags) >= m || is_in_vain;
   };
   wait_for({.what = "dequeue", .done = done, .awaited = awaited}, timeout, interrupt);
@@ -126,7 +126,7 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
     updates().dequeue(claim);
     notify(ranks[claim.sender]);
   }
-  engine_->advance();  // takes what was offered and had no room
+  engine_->advance();  // accepts offers that had no room
 }
 
 HopEdges::Answer UpdateQueueCollective::answer(Rank to, Iteration iter) const {

@@ -1,8 +1,8 @@
-// UpdateQ(owner) by itself (section 4.1): some ranks enqueue, one dequeues.
+// UpdateQ(owner) as a collective (section 4.1): several ranks enqueue, one dequeues.
 //
-// An update is stale if the owner has asked for a later iteration by name: it is discarded, in the queue or before it
-// is sent (section 6.2). An update whose slot holds one that is not stale waits until that is dequeued. Between nodes
-// the sender then has a copy, and waits only for the memory of that.
+// If `dequeue` names an iteration, updates of earlier ones become stale and are discarded, in the queue or before they
+// are sent (section 6.2). An update waits while its slot has one that is not stale. Between nodes the sender's copy
+// waits, and the sender waits only for the memory of copies.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,6 @@ namespace pyc {
 
 class UpdateQueueCollective final : public HopMember {
  public:
-  /// Which updates: of one iteration, of one sender, or both.
   struct Tags {
     std::optional<Iteration> iter;
     std::optional<Rank> sender;
@@ -28,18 +27,18 @@ class UpdateQueueCollective final : public HopMember {
     Rank sender;
   };
 
-  /// `options`: a graph in which all edges lead to `owner`. As Hop::create.
+  /// `options` has a graph in which all edges lead to `owner`. Otherwise like Hop::create.
   static std::shared_ptr<UpdateQueueCollective> create(std::shared_ptr<Engine> engine, Memory& memory,
                                                        HopOptions options, Rank owner, const Nodes& nodes,
                                                        Seconds timeout, const Engine::Interrupt& interrupt);
 
   Rank owner() const { return owner_; }
 
-  /// Of a sender. StallError if there is no room in time.
+  /// For senders. Throws StallError if there is no room in time.
   void enqueue(const std::byte* values, Iteration iter, Seconds timeout, const Engine::Interrupt& interrupt);
 
-  /// Of the owner: waits for `m` updates, and shows `take` each of them, by iteration and then by sender. StallError
-  /// if they do not come in time; ClosedError if all who could send them have left.
+  /// For the owner. Waits for `m` updates and passes them to `take`, by iteration and then by sender. Throws StallError
+  /// if they do not arrive in time, and ClosedError if all ranks that could send them have left.
   void dequeue(std::size_t m, Tags tags, const std::function<void(const Update&)>& take, Seconds timeout,
                const Engine::Interrupt& interrupt);
   std::size_t size(Tags tags) const;

@@ -1,11 +1,11 @@
-// The word of a slot of an update queue: what lies in the slot, and whose its memory is.
+// The state word of a slot of an update queue:
 //
-//   empty    nobody's, or being written
-//   full     an update of that iteration
+//   empty    no update, or one that is being written
+//   full     an update, with its iteration
 //   claimed  ... which the receiver is reading
 //
-// A slot has one writer, the sender, and one reader, the receiver. Both may empty a full one: the sender to write a
-// newer update, the receiver to discard a stale one.
+// Its writer is the sender and its reader the receiver. Both may empty a full slot: the sender to write a newer update,
+// the receiver to discard a stale one.
 #pragma once
 
 #include <atomic>
@@ -22,35 +22,34 @@ class UpdateSlot {
 
   Tag tag() const { return tag_.load(); }
   static constexpr bool is_empty(Tag tag) { return tag == kEmpty; }
-  /// Whether there is an update that nobody reads.
+  /// Whether it has an update that is not being read.
   static constexpr bool is_full(Tag tag) { return !is_empty(tag) && !is_claimed(tag); }
   static constexpr bool is_claimed(Tag tag) { return (tag & kClaimed) != 0; }
-  /// Of a slot that is not empty.
+  /// The slot must not be empty.
   static constexpr Iteration iter_of(Tag tag) { return (tag >> 1U) - 1; }
   bool is_full_of(Iteration iter) const { return tag() == full(iter); }
 
   // ---- the sender
 
-  /// Makes it empty, for the sender to write to, unless the receiver reads it; whether it is. `seen`: its tag a while
-  /// ago, since when the receiver may have done anything.
+  /// Empties the slot for the sender to write, unless the receiver reads it. Returns whether it is empty. `seen` is an
+  /// earlier tag, which the receiver may have changed since.
   bool empty(Tag seen) {
     if (is_claimed(seen)) return false;
     if (tag_.compare_exchange_strong(seen, kEmpty)) return true;
-    return is_empty(seen);  // or the receiver has begun to read it
+    return is_empty(seen);  // otherwise the receiver has begun to read it
   }
   void fill(Iteration iter) { tag_.store(full(iter)); }
 
   // ---- the receiver
 
-  /// False if there is no update of that iteration, or no more.
   bool claim(Iteration iter) {
     Tag expected = full(iter);
     return tag_.compare_exchange_strong(expected, full(iter) | kClaimed);
   }
-  /// Of one that it has claimed: puts it back, or makes it empty.
+  /// End a claim: `release` keeps the update, `dequeue` removes it.
   void release(Iteration iter) { tag_.store(full(iter)); }
   void dequeue() { tag_.store(kEmpty); }
-  /// Makes it empty if its update is of an earlier iteration; whether it was.
+  /// Empties the slot if its update is of an earlier iteration and not claimed.
   bool discard_before(Iteration iter) {
     Tag seen = tag();
     return is_full(seen) && iter_of(seen) < iter && tag_.compare_exchange_strong(seen, kEmpty);

@@ -16,18 +16,17 @@ HopWorker::HopWorker(const HopOptions& options, Memory& memory, Rank rank, std::
       sum_(memory, options.elements()),
       newest_received_(options.in_of(rank).size(), 0) {}
 
-// ------------------------------------------------------------------------------------------------ Fig. 7, lines 7 to
-// 20
+// ------------------------------------------------------------------------------------------------ Fig. 7, lines 7-20
 
 bool HopWorker::enter(Iteration last) {
-  if (stage_ == Stage::kBefore) {  // iteration 0 needs no token, and its own have been there from the start
+  if (stage_ == Stage::kBefore) {  // iteration 0 takes no token, and the queues start with those it gives
     stage_ = options_.serial ? Stage::kComputing : Stage::kSending;
   }
   if (stage_ == Stage::kBetween) {
     ahead_ = length_of_step(last);
     stage_ = ahead_ > 1 ? Stage::kRenewing : Stage::kTaking;
   }
-  if (stage_ == Stage::kRenewing) {  // a call that was given up may have aimed further
+  if (stage_ == Stage::kRenewing) {  // an earlier call may have had a later `last`
     ahead_ = std::max<Iteration>(std::min(ahead_, last - iteration_), 1);
     if (ahead_ == 1) stage_ = Stage::kTaking;
   }
@@ -69,7 +68,7 @@ bool HopWorker::step(const std::byte* delta) {
 
 // ------------------------------------------------------------------------------------------------ tokens
 
-/// 1, or more if this rank is a straggler: section 5. The tokens of an out-neighbor say how far ahead it is.
+/// 1, or more if this rank is a straggler (section 5). The tokens of an out-neighbor show how far ahead it is.
 Iteration HopWorker::length_of_step(Iteration last) const {
   if (!options_.skip) return 1;
   Iteration fewest = kNeverIteration;
@@ -83,7 +82,7 @@ Iteration HopWorker::length_of_step(Iteration last) const {
   return std::max<Iteration>(std::min(longest, reached_by_senders() - iteration_), 1);
 }
 
-/// As many in-neighbors as Recv needs are in this iteration or a later one.
+/// The latest iteration that enough in-neighbors for Recv have reached.
 Iteration HopWorker::reached_by_senders() const {
   std::vector<Iteration> reached;
   for (const Rank j : in()) {
@@ -94,7 +93,7 @@ Iteration HopWorker::reached_by_senders() const {
   return reached[static_cast<std::size_t>(options_.backup)];
 }
 
-/// Fig. 7, lines 16 to 20, then 8 to 10; section 5: as many tokens as iterations.
+/// Fig. 7, lines 16 to 20, then 8 to 10. Section 5: as many tokens as iterations.
 bool HopWorker::take_tokens() {
   for (const Rank j : out()) {
     if (stays(j) && links_.tokens(j) < ahead_) return false;
@@ -109,10 +108,10 @@ bool HopWorker::take_tokens() {
   return true;
 }
 
-/// Table 1, for neighbors. Of other ranks it follows from that.
+/// Table 1 for neighbors; the gaps of other pairs follow.
 void HopWorker::check_gaps() const {
   const auto check = [this](Rank j, Iteration bound, const char* which) {
-    const Iteration theirs = links_.iteration(j);  // before looking whether it has left
+    const Iteration theirs = links_.iteration(j);  // read before `left`
     if (!stays(j) || iteration_ <= theirs + bound) return;
     throw InternalError("'" + options_.name + "': rank " + std::to_string(rank_) + " is in iteration " +
                         std::to_string(iteration_) + ", its " + which + " " + std::to_string(j) + " in iteration " +
@@ -154,7 +153,7 @@ bool HopWorker::receive(Iteration k) {
   return options_.staleness ? receive_recent(k, *options_.staleness) : receive_iteration(k);
 }
 
-/// Fig. 4, line 13, and Fig. 8, lines 1 to 8: |N_in| - N_buw updates of iteration k, and what else has come of it.
+/// Fig. 4, line 13, and Fig. 8, lines 1 to 8: |N_in| - N_buw updates of iteration k, and all others that have arrived.
 bool HopWorker::receive_iteration(Iteration k) {
   UpdateQueue& updates = links_.updates();
   std::size_t missing = 0;
@@ -170,11 +169,11 @@ bool HopWorker::receive_iteration(Iteration k) {
   return true;
 }
 
-/// Fig. 9, lines 1 to 17: the newest update of each in-neighbor, if it is of iteration k - s at least.
+/// Fig. 9, lines 1 to 17: the newest update of each in-neighbor, if it is of iteration k - s or later.
 bool HopWorker::receive_recent(Iteration k, Iteration s) {
   UpdateQueue& updates = links_.updates();
   const Iteration oldest = k < s ? 0 : k - s;
-  const Iteration satisfactory = k < s ? 0 : oldest + 1;  // as newest_received_ counts: before iteration s none needed
+  const Iteration satisfactory = k < s ? 0 : oldest + 1;  // plus 1, like newest_received_; 0: none is needed
   std::size_t missing = 0;
   for (std::size_t i = 0; i < in().size(); ++i) {
     if (newest_from(i) < satisfactory && links_.left(in()[i]) > k) ++missing;
@@ -197,7 +196,7 @@ bool HopWorker::receive_recent(Iteration k, Iteration s) {
   return true;
 }
 
-/// As iter_rcv of Fig. 9, + 1, with what has come since.
+/// iter_rcv + 1 of Fig. 9, with the updates in the queue.
 Iteration HopWorker::newest_from(std::size_t sender) const {
   const std::optional<Iteration> there = links_.updates().newest(sender);
   return std::max(newest_received_[sender], there ? *there + 1 : 0);
@@ -210,7 +209,7 @@ void HopWorker::take(const UpdateQueue::Claim& claim, double weight) {
 
 // ------------------------------------------------------------------------------------------------ Reduce and Apply
 
-/// The parameters = the weighted mean of the own and of what was received, + delta if there is one.
+/// Parameters = weighted mean of the own parameters and the received updates, + delta if there is one.
 void HopWorker::reduce(const std::byte* delta) {
   terms_.insert(terms_.begin(), Term{model_, own_weight_});
   double total = 0;
@@ -246,7 +245,7 @@ void HopWorker::apply(const std::byte* delta) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ who is waited for
+// ------------------------------------------------------------------------------------------------ awaited ranks
 
 std::vector<Awaited> HopWorker::awaited() const {
   std::vector<Awaited> all;

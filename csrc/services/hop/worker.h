@@ -1,21 +1,19 @@
 // The worker of one rank: Figs 4, 7, 8 and 9, NOTIFY-ACK (section 3.3) and skipped iterations (section 5), in one
 // program.
 //
-//   enter     go on to the next iteration: get tokens, or jump; Send, in the parallel graph
-//   step      Compute's result is there: Recv, Reduce and Apply; or Apply, Send, Recv and Reduce, in the serial graph
+//   enter     starts the next iteration: takes tokens or jumps; Send, in the parallel graph
+//   step      after Compute: Recv, Reduce and Apply; or Apply, Send, Recv and Reduce, in the serial graph
 //
-// Both may lack something that neighbors have not done. They are then false, have done what can be done, and are to be
-// called again. No I/O, no clock, no waiting; one thread.
+// Both return false if a neighbor's contribution is missing; they have then done all they can, and are called again. No
+// I/O, no clock, no waiting; one thread.
 //
-// What the paper leaves open, or says in two ways:
-//   own update     N_in has a self-loop (section 3.1). The own parameters are that update; they take no slot.
-//   Fig. 9         "max(size, 1)" in line 6 would wait for a new update in each iteration. Section 4.4 says that one
-//                  received earlier will do, and so it is here; only new ones are reduced, as there.
-//   Recv(k - 1)    before a jump to k: the own parameters count as the own update of iteration k - 1.
-//   a jump         not beyond an out-neighbor (section 5). So no out-neighbor misses an update of what is skipped: each
-//                  is in a later iteration. Nor beyond in-neighbors whose update of iteration k - 1 it needs: where
-//                  edges have a direction they may wait for this rank's tokens.
-//   ranks leave    who has left takes part in no later iteration: nobody waits for it, and it is in no N_in.
+// Choices where the paper is ambiguous (docs/design.md, Hop):
+//   own update     N_in has a self-loop (section 3.1): the own parameters are that update, and take no slot.
+//   Fig. 9         unlike line 6, an earlier update is accepted again (section 4.4). Only new ones are reduced.
+//   Recv(k - 1)    before a jump to k, the own parameters count as the own update of iteration k - 1.
+//   a jump         ends at the slowest out-neighbor (section 5), so none misses a skipped update; also at in-neighbors
+//                  whose update of iteration k - 1 it needs, because they may wait for this rank's tokens.
+//   ranks leave    no rank waits for one that has left, and it is in no later N_in.
 #pragma once
 
 #include <cstddef>
@@ -29,55 +27,52 @@
 
 namespace pyc {
 
-/// An update that was reduced.
 struct HopUpdate {
   Rank sender;
   Iteration iteration;
 };
 
 struct HopStatistics {
-  std::uint64_t iterations = 0;  ///< computed
+  std::uint64_t iterations = 0;
   std::uint64_t jumps = 0;
-  std::uint64_t skipped = 0;   ///< iterations that jumps left out
-  std::uint64_t received = 0;  ///< updates reduced
-  std::uint64_t stale = 0;     ///< updates that came too late and were discarded
-  std::uint64_t unsent = 0;    ///< updates not sent, since the receiver was past them: section 6.2
+  std::uint64_t skipped = 0;
+  std::uint64_t received = 0;
+  std::uint64_t stale = 0;   ///< updates that arrived too late and were discarded
+  std::uint64_t unsent = 0;  ///< updates not sent, because the receiver was past them (section 6.2)
 };
 
 class HopWorker {
  public:
-  /// Of a rank whose parameters are `model`, which nobody else writes. `links` and `options` outlive it.
+  /// `model` is the rank's parameters, which only the worker writes. `links` and `options` outlive it.
   HopWorker(const HopOptions& options, Memory& memory, Rank rank, std::byte* model, HopLinks& links);
 
-  /// Goes on to the next iteration, at first to iteration 0; by a jump to `last` at most. Whether it is in it now.
+  /// Enters the next iteration, initially 0; jumps to `last` at most. Returns whether it is in that iteration.
   bool enter(Iteration last);
-  /// Ends the iteration. `delta`: what to add to the parameters, the same in calls that are repeated. Whether it has;
-  /// once it has, a repeated call does nothing.
+  /// Ends the iteration and adds `delta` to the parameters. Returns whether it has ended; until then, calls are
+  /// repeated with the same `delta`, and afterwards they do nothing.
   bool step(const std::byte* delta);
 
-  /// Iter(i).
   Iteration iteration() const { return iteration_; }
-  /// Between `enter` and `step`: the gradients of this iteration are to be computed.
+  /// Between `enter` and `step`: the application computes the gradients of this iteration.
   bool computes() const { return stage_ == Stage::kComputing; }
   bool in_step() const { return stage_ == Stage::kSendingApplied || stage_ == Stage::kReceiving; }
-  /// It takes part in iterations below this one: their updates are sent.
+  /// It takes part in iterations below this one, and has sent their updates.
   Iteration participated() const { return sent_; }
-  /// Whom it waits for.
   std::vector<Awaited> awaited() const;
 
-  /// What it has reduced last besides its own update, in the order of senders.
+  /// Updates of other ranks in the last reduction, in the order of senders.
   const std::vector<HopUpdate>& received() const { return received_; }
   const HopStatistics& statistics() const { return statistics_; }
 
  private:
   enum class Stage : std::uint8_t {
-    kBefore,          // iteration 0
+    kBefore,          // before iteration 0
     kBetween,         // an iteration has ended
     kRenewing,        // Recv before a jump
-    kTaking,          // tokens
-    kSending,         // in the parallel graph: Send
-    kComputing,       // the application
-    kSendingApplied,  // in the serial graph: Send
+    kTaking,          // takes tokens
+    kSending,         // Send, in the parallel graph
+    kComputing,       // the application computes
+    kSendingApplied,  // Send, in the serial graph
     kReceiving,       // Recv
   };
 
@@ -107,10 +102,10 @@ class HopWorker {
 
   Stage stage_ = Stage::kBefore;
   Iteration iteration_ = 0;
-  Iteration ahead_ = 0;  // by how much the iteration grows next
+  Iteration ahead_ = 0;  // next increment of the iteration
   Iteration sent_ = 0;
   std::vector<Iteration> newest_received_;  // iter_rcv + 1 of Fig. 9, by in-neighbor
-  std::vector<UpdateQueue::Claim> claims_;  // of what is reduced
+  std::vector<UpdateQueue::Claim> claims_;  // updates being reduced
   std::vector<Term> terms_;
   double own_weight_ = 1;
   std::vector<HopUpdate> received_;
