@@ -74,7 +74,7 @@ bool DeviceSlots::has_stopped() {
   try {
     if (!std::exchange(is_marked_, true)) stream_->record(*done_);
     return done_->reached();
-  } catch (const DeviceError&) {  // a device that fails does nothing any more
+  } catch (const DeviceError&) {  // a failed device does nothing more
     return true;
   }
 }

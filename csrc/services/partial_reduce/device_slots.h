@@ -1,8 +1,6 @@
-// Slots in memory of devices, each of which the other ranks of the node have mapped: work is queued on a stream of the
-// library's own and polled for, so no call waits, and no stream waits for another rank's.
-//
-// Totals are folded in the order of members by the arithmetic of the host (memory/functors.inc): float32 and float64
-// have the bits that the host's slots give.
+// Slots in device memory, which the other ranks of the node map. Work is queued on a stream of the library and polled,
+// so no call waits, and no stream waits for another rank's stream. Totals are folded in the order of members with the
+// arithmetic of the host (memory/functors.inc), so float32 and float64 have the same bits as in host slots.
 #pragma once
 
 #include <memory>
@@ -16,21 +14,20 @@ namespace pyc {
 
 class DeviceSlots final : public GroupSlots {
  public:
-  /// Longer values go through the slots piece by piece, which bounds the memory.
+  /// Limits the memory; longer values pass in pieces.
   static constexpr std::size_t kLongestSlot = std::size_t{256} << 20U;
   static constexpr std::size_t kMostRanks = 64;  ///< operands of a kernel
 
-  /// Allocates all that it will ever need. `slot_bytes`: the same on all `ranks`, enough for an element. `seats`: what
-  /// the ranks share of ArenaSeats. std::runtime_error, of more than `kMostRanks` too.
+  /// Allocates all memory. `slot_bytes` is the same on all `ranks`, and enough for an element. `seats` is the memory of
+  /// ArenaSeats. Throws std::runtime_error, also for more than `kMostRanks` ranks.
   DeviceSlots(Executor& executor, std::size_t ranks, std::size_t local, std::size_t slot_bytes,
               const std::shared_ptr<std::byte>& seats);
-  /// Waits for work that is under way. If others may still have the slot mapped, leaves it to the driver, which frees
-  /// it with the process.
+  /// Waits for pending work. If other ranks may still map the slot, the driver frees it at the end of the process.
   ~DeviceSlots() override;
   DeviceSlots(const DeviceSlots&) = delete;
   DeviceSlots& operator=(const DeviceSlots&) = delete;
 
-  /// When those of all ranks are made, and before any is used.
+  /// After all ranks have made their slots, and before any is used.
   void map_others();
 
   void attach(std::size_t, std::byte*) override {}
@@ -41,9 +38,9 @@ class DeviceSlots final : public GroupSlots {
   void take(const GroupData& piece, std::size_t from) override;
   bool is_done() override { return done_->reached(); }
 
-  /// When no further call will come, after an error too: whether all work is done.
+  /// Whether all work is done, also after an error. No work may follow.
   bool has_stopped();
-  /// The same, and ends this rank's part: true when nobody uses its slot any more, which is freed by that.
+  /// Once all work is done, ends this rank's mappings, and frees its slot when no other rank uses it. True if freed.
   bool release();
   bool is_released() const { return seats_.is_released(); }
 
@@ -59,7 +56,7 @@ class DeviceSlots final : public GroupSlots {
   std::unique_ptr<Event> done_;  // recorded after all work
   ArenaSeats seats_;
   bool is_used_ = false;
-  bool is_marked_ = false;  // done_ is recorded after what a call that failed has queued, too
+  bool is_marked_ = false;  // done_ is recorded after the work of a failed call too
 };
 
 }  // namespace pyc

@@ -57,11 +57,11 @@ void ExplicitGroups::reduce_on_device(const std::shared_ptr<Executor>& device, c
           interrupt);
 }
 
-/// Without the progress lock: a driver may take long to allocate.
+/// Without the progress lock, because a driver may take long to allocate.
 void ExplicitGroups::make_room(const std::shared_ptr<Executor>& device, const GroupData& data) {
   StagedRuns::Room room = StagedRuns::room_for(data);
   std::shared_ptr<Executor> former;
-  std::unique_ptr<StagedRuns> too_small;  // ends first
+  std::unique_ptr<StagedRuns> too_small;  // destroyed first
   const auto has_room = [&] {
     check_usable();
     if (device_ == device) room.grow(staged_->room());
@@ -71,7 +71,7 @@ void ExplicitGroups::make_room(const std::shared_ptr<Executor>& device, const Gr
     return false;
   };
   if (engine_->exclusively(has_room)) return;
-  too_small.reset();  // before there is more
+  too_small.reset();  // frees memory before the larger allocation
   auto made = std::make_unique<StagedRuns>(*device, room, kPieceBytes);
   engine_->exclusively([&] {
     runs_.use(made->staging());
@@ -115,7 +115,7 @@ void ExplicitGroups::build_plan(const GroupRuns::Kind& kind) {
   engine_->exclusively([&] { runs_.keep(std::move(plan)); });
 }
 
-/// What can be refused is refused before anything is said to the others.
+/// Makes all checks and allocations before the first message to other members.
 void ExplicitGroups::come(const Handshake::Wanted& wanted, std::size_t piece) {
   check_usable();
   on_board_ = wanted.algorithm == "board";
@@ -130,14 +130,13 @@ void ExplicitGroups::come(const Handshake::Wanted& wanted, std::size_t piece) {
   algorithm_ = wanted.algorithm;
   called_ = engine_->transport().now();
   error_ = nullptr;
-  failed_ = true;  // unless it ends well
+  failed_ = true;  // until it ends without an error
   done_ = false;
   stage_ = Stage::kHandshake;
   handshake_.come(wanted, on_board_ ? on_node_.last_ticket() : 0, on_board_ ? on_node_.handle() : std::string());
   for (const Rank rank : std::exchange(asked_early_, {})) answer(rank);
 }
 
-/// Until the newest P-Reduce has ended.
 void ExplicitGroups::wait(Seconds timeout, const Engine::Interrupt& interrupt) {
   const Seconds start = engine_->transport().now();
   const auto done = [this] { return is_done(); };
@@ -156,10 +155,10 @@ bool ExplicitGroups::uses(const std::byte* values) {
   return engine_->exclusively([&] { return is_under_way() && data_.values == values; });
 }
 
-/// If a P-Reduce is under way, what it has on a device ends with this.
+/// If a P-Reduce is under way, its device memory is kept until this object is destroyed.
 void ExplicitGroups::close() {
   std::shared_ptr<Executor> device;
-  std::unique_ptr<StagedRuns> staged;  // ends first, and without the lock
+  std::unique_ptr<StagedRuns> staged;  // destroyed first, without the lock
   engine_->exclusively([&] {
     closed_ = true;
     if (is_under_way()) return;
@@ -196,7 +195,7 @@ bool ExplicitGroups::advance() {
   return true;
 }
 
-/// All members are here.
+/// Called when all members have arrived.
 void ExplicitGroups::begin() {
   if (!on_board_) {
     handshake_.begin();
@@ -269,14 +268,14 @@ bool ExplicitGroups::has_performed_on_device() {
   return is_whole || learn_failure();
 }
 
-/// From a handler of its error. The P-Reduce goes on without this rank's data, so that every message finds its receive.
+/// Called in a handler of the error. The P-Reduce continues without this rank's data, so every message is received.
 void ExplicitGroups::lose_device(const DeviceError& error) {
   error_ = std::current_exception();
   staged_->give_up_device();
   FailureReports::send(mailbox_, members_, engine_->rank(), error.what());
 }
 
-/// Whose device has failed, once its message has said so: in `error_`.
+/// Sets `error_` if a member has reported a device failure. Returns whether there is an error.
 bool ExplicitGroups::learn_failure() {
   for (const Rank rank : members_) {
     if (error_) break;
@@ -287,7 +286,7 @@ bool ExplicitGroups::learn_failure() {
   return error_ != nullptr;
 }
 
-/// Those that a P-Reduce which is under way waits for.
+/// This rank until it closes; then the members that its P-Reduce waits for.
 std::vector<Rank> ExplicitGroups::not_closed() const {
   if (!closed_) return {engine_->rank()};
   std::vector<Rank> awaited;
@@ -299,14 +298,13 @@ std::vector<Rank> ExplicitGroups::not_closed() const {
 
 // ------------------------------------------------------------------------------------------------ stalls
 
-/// RankFailedError if a rank of this node is gone that this one has met.
+/// Throws RankFailedError if a rank of this node that this rank has met has died.
 void ExplicitGroups::check_alive() {
   std::vector<Rank> gone = engine_->exclusively([this] { return on_node_.gone(); });
   const std::vector<Rank> dead = engine_->failures().dead_if_gone(std::move(gone));
   if (!dead.empty()) throw died("preduce", dead, "it is unusable on this communicator now");
 }
 
-/// Asks the other members, and says whom it waits for.
 std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& interrupt) {
   const std::vector<Rank> members = engine_->exclusively([this] {
     for (const Rank rank : members_) {
@@ -315,7 +313,7 @@ std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& int
     }
     return members_;
   });
-  // Once all have come there is nobody to name: it may end within the rest of the time.
+  // If all have arrived, no rank is missing; the P-Reduce may end within the rest of the time.
   const auto is_known = [&] {
     const std::vector<Report> all = engine_->exclusively([this] { return reports(); });
     bool have_come = true;
@@ -337,7 +335,6 @@ std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& int
                         .if_all_arrived = "every member has come: it is slow"});
 }
 
-/// How all ranks stand to the newest P-Reduce.
 std::vector<Report> ExplicitGroups::reports() {
   std::vector<Report> all(reports_.size(), Report{RankState::kComplete});
   for (const Rank rank : members_) {
@@ -348,7 +345,7 @@ std::vector<Report> ExplicitGroups::reports() {
   return all;
 }
 
-/// Of this rank, to a P-Reduce that it has not come to.
+/// For a P-Reduce that this rank has not entered.
 Report ExplicitGroups::own_state() const {
   if (in_call_) return {RankState::kElsewhere, kUncreated};
   return report_of_absent(*engine_, *this, engine_->rank(), called_);
@@ -364,7 +361,7 @@ void ExplicitGroups::on_message(Rank from, ConstBytes bytes) {
       [this](Rank rank, const RefusedCall&, std::span<const char> piece) { handshake_.refused(rank, piece); },
       [this](Rank rank, const Withdrawal& withdrawal) { handshake_.withdrawn(rank, withdrawal); },
       [this](Rank rank, const Inquiry&) {
-        // Its first call is about to come: that is the answer, not that it has not come yet.
+        // This rank's first call is about to begin, and will answer.
         if (members_.empty()) return asked_early_.push_back(rank);
         answer(rank);
       },

@@ -1,11 +1,9 @@
-// P-Reduces in groups that the application gives: `Communicator.preduce`.
+// P-Reduces in explicit groups, which the application gives: `Communicator.preduce`.
 //
-// A collective that nobody creates: it has an id of its own (kUncreated), and each rank makes it when it needs it
-// first. Its members meet (handshake.h); then it goes by messages (group_runs.h) or, within a node, in shared memory
-// (node_groups.h), as they agree. What is sent to a rank that has not come yet waits in its engine.
-//
-// Values on a device go by messages, through memory of the host (staged_runs.h). A member whose device fails says so to
-// the others, and goes on without data: each ends with an error, unless it has the sum.
+// The collective has a reserved id (kUncreated) and no creation. Each rank makes it at its first use; the engine keeps
+// earlier messages. Members meet in a handshake (handshake.h). They then use messages (group_runs.h) or, within a node,
+// shared memory (node_groups.h). Values on a device go by messages, through host memory (staged_runs.h). A member whose
+// device fails reports it to the others and continues without data; every call throws, unless it has the sum.
 #pragma once
 
 #include <atomic>
@@ -33,17 +31,16 @@ class ExplicitGroups final : public Collective {
   /// Once per engine. The result keeps the engine alive.
   static std::shared_ptr<ExplicitGroups> join(std::shared_ptr<Engine> engine, Memory& memory, const Nodes& nodes);
 
-  /// Collective among `members` (ascending, this rank among them). `algorithm`: the same on all; "board": in shared
-  /// memory, std::runtime_error if it cannot be had. StallError after `timeout` seconds (negative: no limit) names
-  /// those who have not come; RankFailedError those of this node who have died; MismatchError and ClosedError say why
-  /// it cannot be performed. After an error the P-Reduce may still be performed, see `uses`. `caller`: in kCallers.
+  /// Collective among `members` (ascending, with this rank). `algorithm` is the same on all; "board" is shared memory,
+  /// and throws std::runtime_error if that is unavailable. Throws StallError with the missing ranks after `timeout`
+  /// seconds (negative: unlimited), RankFailedError with the dead ranks of this node, MismatchError, or ClosedError.
+  /// After an error the P-Reduce may still be performed, see `uses`. `caller` is an index in kCallers.
   void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
               std::uint32_t caller, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// For a caller whose arguments are refused: the other members' calls raise a MismatchError with the reason. Later
-  /// P-Reduces are not affected.
+  /// The other members' calls throw MismatchError with the reason. Later P-Reduces are not affected.
   void refuse_call(const std::vector<Rank>& members, const std::string& reason);
-  /// Of a device, before `members` reduce on it. If it fails, they are told so, and this rank comes to no P-Reduce any
-  /// more.
+  /// Runs `action` on a device before `members` reduce on it. If the device fails, they learn of it, and this rank
+  /// takes part in no further P-Reduce.
   template <class Action>
   auto on_device(const std::vector<Rank>& members, Action action) {
     const InCall in_call(in_call_);
@@ -54,13 +51,12 @@ class ExplicitGroups final : public Collective {
       throw;
     }
   }
-  /// The same of values on a device, not by "board". std::runtime_error if the device fails, or cannot give the memory
-  /// that it takes, and so does another member's, which is named.
+  /// Like `reduce`, without "board", for values on a device. Throws std::runtime_error if a member's device fails.
   void reduce_on_device(const std::shared_ptr<Executor>& device, const std::vector<Rank>& members,
                         const GroupData& data, const std::string& algorithm, std::uint32_t caller, Seconds timeout,
                         const Engine::Interrupt& interrupt);
 
-  /// Whether these values may still be read and written.
+  /// Whether a P-Reduce may still read and write these values.
   bool uses(const std::byte* values);
   void close();
   std::uint64_t cache_hits() const { return runs_.cache_hits(); }
@@ -80,7 +76,6 @@ class ExplicitGroups final : public Collective {
   bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 
  private:
-  /// Of the newest P-Reduce.
   enum class Stage : std::uint8_t { kHandshake, kBegun, kEnded };
 
   ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes);
@@ -114,12 +109,12 @@ class ExplicitGroups final : public Collective {
   const std::string name_ = "preduce";
   const PreduceMailbox mailbox_;
   Handshake handshake_;
-  std::shared_ptr<Executor> device_;    // of the newest on a device
-  std::unique_ptr<StagedRuns> staged_;  // ... with room for all so far
+  std::shared_ptr<Executor> device_;    // of the newest P-Reduce on a device
+  std::unique_ptr<StagedRuns> staged_;  // with room for all so far
   GroupRuns runs_;
   NodeGroups on_node_;
 
-  // The newest P-Reduce. Under the progress lock, as all that is not atomic.
+  // The newest P-Reduce. All members except atomics are under the progress lock.
   Stage stage_ = Stage::kEnded;
   std::vector<Rank> members_;
   GroupData data_{};
@@ -127,13 +122,13 @@ class ExplicitGroups final : public Collective {
   bool on_board_ = false;
   bool on_device_ = false;
   std::exception_ptr error_;
-  FailureReports failures_;  // of devices
+  FailureReports failures_;
 
-  std::vector<Report> reports_;    // by rank, to the newest inquiry
-  std::vector<Rank> asked_early_;  // inquired before the first call
+  std::vector<Report> reports_;    // by rank: answers to the newest inquiry
+  std::vector<Rank> asked_early_;  // ranks that inquired before the first call
   Seconds called_;
   bool failed_ = false;         // a call ended by an error
-  bool must_withdraw_ = false;  // ... and the others are to hear of it
+  bool must_withdraw_ = false;  // a call was given up, and the other ranks do not know yet
   std::atomic<bool> done_{true};
   std::atomic<bool> in_call_{false};
   std::atomic<bool> closed_{false};

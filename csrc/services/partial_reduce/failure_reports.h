@@ -1,4 +1,4 @@
-// That a rank's device has failed, told to other ranks: a text, in pieces.
+// Reports of a device failure to other ranks: a text, in pieces.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ class FailureReports {
  public:
   static constexpr std::size_t kLongestText = 240;
 
-  /// To all `ranks` but `self`.
+  /// To all `ranks` except `self`.
   template <class Mailbox, class Ranks>
   static void send(const Mailbox& mailbox, const Ranks& ranks, Rank self, const std::string& text) {
     constexpr std::size_t kMost = mailbox::kLongestTail<DeviceFailed>;
@@ -33,7 +33,7 @@ class FailureReports {
     }
   }
 
-  /// A rank reports once.
+  /// Each rank reports once.
   void take(Rank from, std::span<const char> piece) {
     Report& report = reports_[from];
     report.text.append(piece.data(), piece.size());
@@ -41,9 +41,8 @@ class FailureReports {
     if (report.is_whole && !first_) first_ = of(from);
   }
 
-  /// What was told first, with the rank.
+  /// The first complete report, with its rank.
   const std::optional<std::string>& first() const { return first_; }
-  /// What a rank has told, with its number.
   std::optional<std::string> of(Rank rank) const {
     const auto found = reports_.find(rank);
     if (found == reports_.end() || !found->second.is_whole) return std::nullopt;

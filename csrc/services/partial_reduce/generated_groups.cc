@@ -8,7 +8,7 @@
 namespace pyc {
 namespace {
 
-constexpr std::size_t kLongestExplanation = 2000;  // characters; a generator of many workers could say much more
+constexpr std::size_t kLongestExplanation = 2000;  // characters; with many workers it could be much longer
 
 }  // namespace
 
@@ -68,7 +68,7 @@ std::string GeneratedGroups::silence() const {
 
 // ------------------------------------------------------------------------------------------------ the generator
 
-/// `action(server, now)` takes in what a worker did; what follows from it is sent.
+/// Runs `action(server, now)` for a worker's message, and sends the grants that follow.
 template <class Action>
 void GeneratedGroups::serve(Action action) {
   if (!server_) throw InternalError("a message for a group generator that is elsewhere");
@@ -95,7 +95,7 @@ void GeneratedGroups::grant(const Grant& grant) {
   }
 }
 
-/// What is running and pending, on one line; the worker's own groups first, since the end may be cut off.
+/// Running and pending groups on one line, the worker's own first, because the end may be cut off.
 void GeneratedGroups::explain(Rank worker) {
   constexpr std::size_t kMost = mailbox::kLongestTail<Explanation>;
   std::string text = server_->generator.describe(worker);

@@ -1,9 +1,7 @@
-// Groups of a generator that runs in one rank's engine, and the protocol between it and the workers (Ripples section
-// 4.1): a request, a grant to every member as the group starts, an acknowledgement from each.
-//
-// Everything is an active message, and messages between two ranks keep their order; so a worker's acknowledgement never
-// overtakes the request before it, nor a grant the one before it. The worker in the rank of the generator speaks to it
-// in the same way.
+// Groups from a generator in one rank's engine, and its protocol with the workers (Ripples section 4.1): a request, a
+// grant to every member when the group starts, an acknowledgment from each. Messages between two ranks keep their
+// order: an acknowledgment never overtakes the request before it, and a grant never overtakes an earlier one. The
+// generator's own rank uses messages too.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +24,7 @@ namespace pyc {
 
 class GeneratedGroups final : public GroupSource {
  public:
-  /// Every rank: a worker. `engine`'s own rank makes the generator if it is `server`.
+  /// Every rank is a worker; rank `server` makes the generator.
   GeneratedGroups(Engine& engine, std::uint32_t collective, const GroupOptions& options, Rank server);
 
   void request(std::int64_t step, const std::vector<Rank>& group) override;
@@ -54,25 +52,24 @@ class GeneratedGroups final : public GroupSource {
   struct Leave {};  // to every rank
   struct Inquiry {};
 
-  // From it.
-  /// The tail are members; a long group takes several messages, one after the other.
+  // From the generator.
+  /// The tail lists members; a long group takes several consecutive messages.
   struct Granted {
     using Tail = Rank;
     Sequence sequence;
     std::int64_t newest_step;
     std::int32_t conflicts;
-    std::uint16_t members;  // in all
-    std::uint16_t answers;  // the receiver's request; 0: none
+    std::uint16_t members;  // total number
+    std::uint16_t answers;  // 1 if it answers a request of the receiver
   };
   struct Finished {};
-  /// The tail is text, in pieces; the last one is not full.
+  /// The tail is a piece of the text; the last piece is not full.
   struct Explanation {
     using Tail = char;
   };
 
   using Messages = Mailbox<Request, Acknowledgement, Leave, Inquiry, Granted, Finished, Explanation, DeviceFailed>;
 
-  /// The generator's side.
   struct Server {
     explicit Server(const GroupOptions& options) : generator(options) {}
     GroupGenerator generator;
@@ -91,9 +88,9 @@ class GeneratedGroups final : public GroupSource {
   Engine& engine_;
   const Messages mailbox_;
   const Rank server_rank_;
-  std::unique_ptr<Server> server_;  // in one rank
+  std::unique_ptr<Server> server_;  // only on rank `server`
   std::deque<Turn> granted_;        // the last one may be incomplete
-  std::size_t missing_ = 0;         // members of it that have not been sent yet
+  std::size_t missing_ = 0;         // members of the last one that have not arrived yet
   RankSet left_;
   bool finished_ = false;
   std::string text_;

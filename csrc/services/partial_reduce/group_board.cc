@@ -59,14 +59,14 @@ bool GroupBoard::advance() {
   while (!ended() && can_step()) {
     step();
     moved = true;
-    if (stage_ == kCopied) break;  // whoever comes last each time never waits, and has an engine to drive
+    if (stage_ == kCopied) break;  // the last rank to arrive never waits, but must drive its engine
   }
   return moved;
 }
 
 std::optional<std::uint32_t> GroupBoard::rings() const {
-  const std::uint32_t rings = at(local_).events.rings();          // before looking
-  if (ended() || is_working_ || can_step()) return std::nullopt;  // a device rings nobody
+  const std::uint32_t rings = at(local_).events.rings();          // read before the checks
+  if (ended() || is_working_ || can_step()) return std::nullopt;  // a device rings no rank
   return rings;
 }
 
@@ -106,7 +106,7 @@ void GroupBoard::step() {
   is_working_ = true;
 }
 
-// seq_cst: of two who come last at once, one sees both, and rings.
+// seq_cst: if two ranks arrive last at once, at least one sees both, and rings.
 bool GroupBoard::all_have(const std::vector<std::size_t>& members, std::uint64_t moment) const {
   return std::all_of(members.begin(), members.end(),
                      [&](std::size_t member) { return at(member).reached.load() >= moment; });
@@ -144,7 +144,7 @@ void GroupBoard::reduce_part() {
   if (!present_.empty()) slots_->reduce(piece_, present_, factor(), members_.front(), begin, end - begin);
 }
 
-/// Of a weighted sum: one over the weights, each as its values have been multiplied by it.
+/// 1 / sum of the weights, each rounded as when it multiplied the values.
 std::optional<double> GroupBoard::factor() const {
   if (!piece_.weight) return std::nullopt;
   const bool is_double = piece_.elements().accumulator == DataType::kFloat64;

@@ -1,22 +1,19 @@
-// P-Reduces among ranks of one node that reach each other's memory: several at once, of disjoint groups.
+// P-Reduces among ranks of one node that reach each other's memory. Disjoint groups run concurrently.
 //
-// Each rank has a *slot* (group_slots.h), and values go through it piece by piece, each as long as the slot: a slot of
-// the host stays in the caches while the values, which may not, are read once and written once. For each piece, a
-// member puts its part of the values into its slot; when all have, each reduces one part of the result from all slots
-// into that of the first member; when all parts are there, each copies the result out. What is added up is added in the
-// order of members, so all have the same bits, whoever comes when.
+// Values pass piece by piece through one *slot* per rank (group_slots.h), which stays in the caches on a host. For each
+// piece, every member puts its values into its slot; then each reduces one part of the result from all slots into the
+// first member's slot; then each copies the result out. Values are added in the order of members, so all get the same
+// bits.
 //
-// Ranks meet in one word of each, in memory of the host: the group that it is in, by a *ticket*, and how far it has
-// come. Tickets of a rank only grow, so a word never goes back, and "at least this far" is all that is ever asked of
-// another's.
+// Ranks synchronize by one word each, in host memory: the *ticket* of the group, and the progress in it. A rank's
+// tickets only grow, so a word never decreases, and other ranks only wait for "at least this far".
 //
-//   deposited   its slot holds its values; what others write there, if it is the first, is the result
-//   reduced     its part of the first member's slot holds the result, and it will read no other slot
-//   copied      it will not read the first member's slot again, who may then deposit anew
+//   deposited   its slot has its values; if it is the first member, others may overwrite them with the result
+//   reduced     its part of the result is in the first member's slot, and it reads no other slot
+//   copied      it no longer reads the first member's slot, whose owner may then deposit again
 //
-// A call does what can be done, or queues it: a rank says how far it has come when the work before that is done, so it
-// is true of memory of a device too. Whoever waits has an engine to drive meanwhile; between its looks it may sleep on
-// its event count, which the last to come so far rings.
+// A rank announces progress after its work is done, also on a device. A waiting rank drives its engine; between two
+// passes it may sleep on its event count, which the last rank to arrive rings.
 #pragma once
 
 #include <atomic>
@@ -36,54 +33,48 @@ namespace pyc {
 
 class GroupBoard {
  public:
-  /// Of a rank's slot in memory of the host. With 1 MiB, the slots of 16 ranks and the values between no longer stayed
-  /// in 32 MiB of cache.
+  /// Limit of a host slot. With 1 MiB, the slots and values of 16 ranks did not stay in 32 MiB of cache.
   static constexpr std::size_t kLongestSlot = std::size_t{512} << 10U;
 
-  /// Bytes of one rank's memory: a head and, behind it, a slot if that is there.
+  /// Memory of one rank: a head, then a slot if that is in host memory.
   static std::size_t bytes(std::size_t slot_bytes);
 
-  /// Of the rank at `local` of `ranks`, whose memory is `own`: zeroed, aligned to a page, and not seen by others yet.
-  /// std::runtime_error without futexes.
+  /// `own` is zeroed, aligned to a page, and not yet seen by others. Throws std::runtime_error without futexes.
   GroupBoard(std::unique_ptr<GroupSlots> slots, std::size_t ranks, std::size_t local, std::shared_ptr<std::byte> own);
 
-  /// Where the memory of another rank is; to be called before a group with it starts.
+  /// Sets the memory of a rank, before a group with it starts.
   void attach(std::size_t local, std::shared_ptr<std::byte> memory);
   bool has(std::size_t local) const { return memories_[local] != nullptr; }
 
-  /// `members`: local ranks, ascending, this one among them; at least two. `ticket`: the same on all of them, at least
-  /// 1, less than 2^40, and larger than that of any group before which one of them was in. `data`: alike on all but for
-  /// the values.
+  /// `members`: local ranks, ascending, with this one; at least two. `ticket`: the same on all members, at least 1,
+  /// below 2^40, and larger than in any earlier group of a member. `data`: the same on all, except values and weight.
   void start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data);
-  /// Does what can be done, of one piece at most. Whether that was anything. Throws DeviceError; no call may follow.
+  /// Progresses by one piece at most. Returns whether anything changed. Throws DeviceError; no call may follow.
   bool advance();
-  /// Without the lock under which the other calls are: sleeps until `advance` can do something that it could not when
-  /// `rings` was said, at most `limit` seconds (less than one).
+  /// Sleeps until another rank rings after `rings`, at most `limit` seconds (less than one). Without the lock.
   void sleep(std::uint32_t rings, Seconds limit) { at(local_).events.wait(rings, limit); }
-  /// For `sleep`; nothing if `advance` can do something, or all is done.
+  /// For `sleep`; nullopt if `advance` can do something, queued work is pending, or all is done.
   std::optional<std::uint32_t> rings() const;
-  /// Whether the result is in its place.
   bool ended() const { return stage_ == kCopied && next_ == data_.count; }
-  /// Whether something that was queued is not done.
   bool is_working() const { return is_working_; }
 
   std::uint64_t last_ticket() const { return ticket_; }
 
-  /// Local ranks whose process has ended, of those whose memory is attached.
+  /// Attached local ranks whose process has ended.
   std::vector<std::size_t> gone() const;
 
  private:
   enum Stage : std::uint64_t { kBegun, kDeposited, kReduced, kCopied };
   struct Head {
     alignas(64) std::atomic<std::uint64_t> reached{0};  // a `moment`
-    bool present = false;                               // in that group: has values
-    double weight = 0;                                  // ... and how often they count
+    bool present = false;                               // has values in that group
+    double weight = 0;                                  // weight of these values
     ProcessId process;
     alignas(64) EventCount events;
   };
-  static constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 22U;  // of a group
+  static constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 22U;  // per group
   static constexpr std::uint64_t kEndOfTickets = std::uint64_t{1} << 40U;
-  static_assert(kEndOfTickets * kMostPieces * 4 == 0);  // moments take 64 bits
+  static_assert(kEndOfTickets * kMostPieces * 4 == 0);  // a moment takes 64 bits
 
   static constexpr std::size_t kPage = 4096;
 
@@ -100,20 +91,20 @@ class GroupBoard {
 
   const std::unique_ptr<GroupSlots> slots_;
   const std::size_t local_;
-  std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: a `Head`, and on the next page what is behind
+  std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: a `Head`, then a slot on the next page
 
   std::vector<std::size_t> members_;
   std::vector<std::size_t> present_;  // members with values
   std::uint64_t ticket_ = 0;
-  GroupData data_{};          // all of it
-  std::size_t next_ = 0;      // element that the next piece begins with
-  GroupData piece_{};         // of the piece that is under way
-  std::uint64_t number_ = 0;  // ... from 0
-  Stage stage_ = kCopied;     // ... reached by this rank
-  bool is_working_ = false;   // ... and the next one, when the work is done
+  GroupData data_{};
+  std::size_t next_ = 0;      // first element of the next piece
+  GroupData piece_{};         // the current piece
+  std::uint64_t number_ = 0;  // its number, from 0
+  Stage stage_ = kCopied;     // reached by this rank in it
+  bool is_working_ = false;   // work for the next stage is queued
 
   std::vector<std::size_t> readers_;  // of this rank's slot, when it was last the first member
-  std::uint64_t read_ = 0;            // ... when they have read it
+  std::uint64_t read_ = 0;            // moment at which they have read it
 };
 
 }  // namespace pyc

@@ -111,13 +111,13 @@ GroupRuns::Cached& GroupRuns::cached(const Kind& kind) {
     return cache_.front();
   }
   ++misses_;
-  std::list<Cached> made;  // where it lies for good: the run refers to it
+  std::list<Cached> made;  // its final node: the run refers to it
   const bool is_built = built_ && built_->kind == kind;
   made.push_back(
       {is_built ? std::move(*built_) : build(kind), std::vector<Rank>(static_cast<std::size_t>(kind.size)), nullptr});
   built_.reset();
   std::uint32_t serial = 0;
-  if (cache_.size() == kMostCached) {  // nothing of it is in flight: its number may be used again
+  if (cache_.size() == kMostCached) {  // nothing of it is in flight, so its number may be used again
     serial = cache_.back().run->serial();
     cache_.pop_back();
   } else {
@@ -152,7 +152,7 @@ std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial)
 
 GroupRuns::Plan GroupRuns::build(const Kind& kind) const {
   ScheduleBuilder s(kind.local, kind.size);
-  // No elements still make an exchange: the plan then has one element of no bytes.
+  // A P-Reduce of no elements still synchronizes: its plan has one element of no bytes.
   const Slice data = s.buffer(std::max<std::size_t>(kind.count, 1), "data");
   const OpId release = s.trigger("release");
   std::optional<Slice> staging;
@@ -174,14 +174,14 @@ GroupRuns::Plan GroupRuns::build(const Kind& kind) const {
     if (id == data.buffer || (staging && id == staging->buffer)) continue;
     bytes += round_up(length, kAlignment);
   }
-  offsets[index(data.buffer)] = bytes;  // last: a staged run has none of it
+  offsets[index(data.buffer)] = bytes;  // last, because a staged run has none
   return {kind, std::move(schedule), data, staging, release, std::move(offsets), bytes};
 }
 
 void GroupRuns::check(const std::vector<std::string>& algorithms, const GroupData& data, std::size_t piece) const {
   std::set<std::string> checked;
   for (std::size_t size = algorithms.size(); size-- > 2;) {
-    if (!checked.insert(algorithms[size]).second) continue;  // fewer ranks do not have more messages between two
+    if (!checked.insert(algorithms[size]).second) continue;  // smaller groups do not need more tags
     for (const std::size_t local : {std::size_t{0}, size - 1}) {
       build({.size = static_cast<Rank>(size),
              .local = static_cast<Rank>(local),
@@ -197,7 +197,7 @@ void GroupRuns::check(const std::vector<std::string>& algorithms, const GroupDat
 void GroupRuns::reserve_scratch(std::size_t bytes) {
   if (bytes <= scratch_bytes_) return;
   scratch_.reset();
-  scratch_bytes_ = 0;  // if there is no memory
+  scratch_bytes_ = 0;  // if the allocation throws
   scratch_ = memory_.allocate(bytes);
   scratch_bytes_ = bytes;
 }

@@ -1,6 +1,4 @@
-// Where a rank's groups come from: what a partial reduce needs to know about whoever makes them.
-//
-// All calls come from the holder of the engine's progress lock.
+// The source of a rank's groups: a rule or a generator. All calls are under the engine's progress lock.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +16,35 @@ namespace pyc {
 struct Turn {
   std::uint64_t sequence = 0;    ///< the same on all members
   std::vector<Rank> members;     ///< ascending
-  std::int64_t newest_step = 0;  ///< the largest step that was known when the group started, on all members the same
-  std::int32_t conflicts = 0;    ///< earlier groups that it had to wait for when it was generated
-  bool answers = true;           ///< the request of this rank, its last one or its next
+  std::int64_t newest_step = 0;  ///< largest step known when the group started; the same on all members
+  std::int32_t conflicts = 0;    ///< earlier groups that it waited for when it was generated
+  bool answers = true;           ///< whether it answers this rank's last or next request
 };
 
 class GroupSource {
  public:
   virtual ~GroupSource() = default;
 
-  /// This rank wants to synchronise. `group`: what a rule says; empty if a generator is asked.
+  /// `group`: the members by the rule; empty with a generator.
   virtual void request(std::int64_t step, const std::vector<Rank>& group) = 0;
-  /// The next group of this rank, if it has started; null if not. Valid until `performed` or a message.
+  /// This rank's next group if it has started, or null. Valid until `performed` or a message.
   virtual const Turn* next() const = 0;
-  /// This rank has performed what `next` said.
   virtual void performed() = 0;
-  /// It will make no request any more; not while one is open.
+  /// This rank makes no further request. Not while one is open.
   virtual void leave() = 0;
   virtual void deliver(Rank from, ConstBytes message) = 0;
 
-  /// There will be no further group of this rank, nor of anybody else.
+  /// No rank will have another group.
   virtual bool finished() const = 0;
   virtual std::vector<Rank> not_left() const = 0;
 
-  /// Tells all other ranks that this rank's device has failed.
   virtual void report_failure(const std::string& text) = 0;
-  /// What another rank has told of its device, once it has.
+  /// The first device failure that another rank has reported.
   const std::optional<std::string>& failure() const { return failures_.first(); }
 
-  // For the report of a stall: asks, and says what is known; nothing as long as there is no answer.
+  // For stalls: `inquire` asks; `explanation` is nullopt until an answer arrives; `silence` is the text without one.
   virtual void inquire() = 0;
   virtual std::optional<std::string> explanation() const = 0;
-  /// What to say if there never is one.
   virtual std::string silence() const = 0;
 
  protected:

@@ -99,7 +99,7 @@ void Handshake::refuse(const std::vector<Rank>& members, const std::string& reas
   skip(members);
 }
 
-/// What the members send for the P-Reduce that they come to next, or have sent.
+/// Drops the members' arrivals at their next P-Reduce, now or when they are received.
 void Handshake::skip(const std::vector<Rank>& members) {
   for (const Rank r : members) {
     if (!arrivals_[index(r)].empty()) {
@@ -136,7 +136,7 @@ void Handshake::begin() {
   for (const Rank r : members_) arrivals_[index(r)].pop_front();
 }
 
-// ------------------------------------------------------------------------------------------------ what goes wrong
+// ------------------------------------------------------------------------------------------------ errors
 
 std::exception_ptr Handshake::mismatch() const {
   for (const Rank r : members_) {
@@ -180,12 +180,12 @@ std::exception_ptr Handshake::obstacle() const {
   return nullptr;
 }
 
-/// Or has come, and has not turned back.
+/// Whether the member will arrive, or has arrived and will perform the P-Reduce.
 bool Handshake::will_come(Rank member) const {
   const std::optional<Withdrawal>& withdrawal = withdrawn_[index(member)];
   if (!has_come(member)) return !withdrawal && !engine_.has_left(member);
   if (!withdrawal || withdrawal->number != number_) return true;
-  // Once begun, a mismatch is one of the same group's next P-Reduce: it may come to that before this rank has ended.
+  // Once begun, a mismatch is in the group's next P-Reduce, which the member may enter before this rank ends this one.
   return withdrawal->reason == Reason::kGaveUp || (begun_ && withdrawal->reason == Reason::kMismatch);
 }
 

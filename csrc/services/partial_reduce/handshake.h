@@ -1,13 +1,10 @@
-// How the members of a group that the application gives come together. Each tells the others that it is here and what
-// for; a P-Reduce begins when all are here for the same. So a mistake of the caller is found before a value moves, a
-// stall can name who has not come, and nobody waits for a rank that is known to come no more: it has left the
-// communicator, or withdrawn.
+// The handshake of an explicit group. Each member announces its arrival and its arguments to the others, and the
+// P-Reduce begins when all have arrived with the same arguments. Mistakes of callers are therefore found before a value
+// moves, a stall report names the missing ranks, and no rank waits for one that has left the communicator or withdrawn.
 //
-// Members come to the P-Reduces that they share in the same order. So each P-Reduce takes one arrival, the oldest, of
-// each member. A call that is refused on one member is refused on all: that member sends its reason in place of an
-// arrival, and the others drop the arrivals of that P-Reduce. Later P-Reduces are not affected.
-//
-// Under the engine's progress lock.
+// Members enter their common P-Reduces in the same order, so each P-Reduce takes the oldest arrival of each member. A
+// member that refuses a call sends its reason instead of an arrival. All members then drop the arrivals of that
+// P-Reduce; later ones are not affected. Under the engine's progress lock.
 #pragma once
 
 #include <cstddef>
@@ -30,43 +27,41 @@ class Handshake {
  public:
   using Reason = Withdrawal::Reason;
 
-  /// Of `engine`'s rank. What is referred to outlives this.
+  /// The arguments outlive this object.
   Handshake(Engine& engine, const PreduceMailbox& mailbox);
 
-  /// What the members have to agree on.
   struct Wanted {
-    const std::vector<Rank>& members;  ///< ascending, this rank among them
+    const std::vector<Rank>& members;  ///< ascending, with this rank
     const GroupData& data;
     const std::string& algorithm;
     bool on_device;
-    std::uint32_t caller;  ///< in kCallers
+    std::uint32_t caller;  ///< index in kCallers
   };
-  /// Comes, and says so to the others. `ticket` and `handle`: for shared memory, 0 and empty without.
+  /// Announces this rank's arrival. `ticket` and `handle` are for shared memory; otherwise 0 and empty.
   void come(const Wanted& wanted, std::uint64_t ticket, const std::string& handle);
-  /// What is the same on all members, in one number. Not how often: a P-Reduce ends nowhere before all members have
-  /// come to it, so they cannot be at different ones of the same group.
+  /// A hash of members, count, type and operation. It needs no serial number: no P-Reduce ends before all members have
+  /// entered it, so they cannot be in different ones of the same group.
   std::uint64_t number() const { return number_; }
-  /// Says to the other members why this rank refuses to come to their next P-Reduce, which so ends here.
+  /// Refuses the next P-Reduce of `members`, which ends with that on all of them.
   void refuse(const std::vector<Rank>& members, const std::string& reason);
 
   bool has_come(Rank member) const;
   bool complete() const;
-  /// Forgets who has come: one may come to the next group before this rank has ended this one.
+  /// Drops the arrivals: a member may enter its next group before this rank has ended this one.
   void begin();
 
-  /// Why what this rank has come to will never begin, or never end; null if it may.
+  /// The reason why the current P-Reduce can never begin or end; otherwise null.
   std::exception_ptr obstacle() const;
   std::exception_ptr mismatch() const;
-  /// A MismatchError if a member has refused what this rank has come to, which so ends here; else null.
+  /// Ends the current P-Reduce with a MismatchError if a member has refused it; otherwise null.
   std::exception_ptr take_refusal();
-  /// Says to all ranks that this one comes to no P-Reduce any more.
+  /// This rank takes part in no further P-Reduce.
   void withdraw(Reason reason);
 
-  // Of a member that has come; else nothing.
+  // Of a member that has arrived; otherwise 0 or empty.
   std::uint64_t ticket_of(Rank member) const;
   std::string handle_of(Rank member) const;
 
-  // What the other ranks have sent.
   void arrived(Rank from, const Arrival& message, std::span<const char> handle);
   void refused(Rank from, std::span<const char> piece);
   void withdrawn(Rank from, const Withdrawal& message) { withdrawn_[index(from)] = message; }
@@ -75,7 +70,7 @@ class Handshake {
   struct Come {
     Arrival arrival;
     std::string handle;
-    std::optional<std::string> refusal;  // instead of these
+    std::optional<std::string> refusal;  // replaces the fields above
   };
 
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
@@ -87,9 +82,9 @@ class Handshake {
 
   Engine& engine_;
   const PreduceMailbox& mailbox_;
-  std::vector<std::deque<Come>> arrivals_;            // by rank: to groups that have not begun here, oldest first
-  std::vector<std::uint32_t> owed_;                   // by rank: how many to come are of P-Reduces that were refused
-  std::vector<std::string> reasons_;                  // by rank: the pieces so far
+  std::vector<std::deque<Come>> arrivals_;            // by rank: of groups that have not begun here, oldest first
+  std::vector<std::uint32_t> owed_;                   // by rank: arrivals of refused P-Reduces still to drop
+  std::vector<std::string> reasons_;                  // by rank: pieces of a refusal
   std::vector<std::optional<Withdrawal>> withdrawn_;  // by rank
   std::vector<Rank> members_;
   Arrival own_{};

@@ -5,7 +5,7 @@
 namespace pyc {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;  // stays in the first-level cache
+constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;  // fits in the first-level cache
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void HostSlots::add(const GroupData& piece, const std::vector<std::size_t>& memb
   }
   if (factor) {
     memory_.scale(elements.accumulator, total, length, *factor);
-  } else if (piece.op == ReduceOp::kAvg) {  // here, where it is once for all members
+  } else if (piece.op == ReduceOp::kAvg) {  // here, once for all members
     memory_.store({elements.accumulator, elements.accumulator}, total, total, length, members.size());
   }
 }

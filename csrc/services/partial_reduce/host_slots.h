@@ -1,4 +1,4 @@
-// Slots in memory of the host: all work is done when a call returns.
+// Slots in host memory. All work is done when a call returns.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace pyc {
 
 class HostSlots final : public GroupSlots {
  public:
-  /// `slot_bytes`: the same on all `ranks`, enough for an element.
+  /// `slot_bytes` is the same on all `ranks`, and enough for an element.
   HostSlots(Memory& memory, std::size_t ranks, std::size_t local, std::size_t slot_bytes)
       : memory_(memory), local_(local), slot_bytes_(slot_bytes), slots_(ranks) {}
 

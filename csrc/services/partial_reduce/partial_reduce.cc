@@ -15,7 +15,7 @@
 namespace pyc {
 namespace {
 
-/// Of groups that send messages; 0: they work on the values where these are.
+/// For groups that send messages; 0 if these use the values in place.
 std::size_t piece_of(const GroupData& data, const PartialReduceOptions& options) {
   return options.on_device ? StagedRuns::piece_of(data, options.piece_bytes) : 0;
 }
@@ -95,7 +95,7 @@ void PartialReduce::make_board(const std::shared_ptr<std::byte>& shared) {
   for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, memory_of(local));
 }
 
-/// The shared memory has the heads of all ranks and, behind them, who has mapped whose slot.
+/// The shared memory has the heads of all ranks, then their ArenaSeats.
 void PartialReduce::make_board_on_device(const std::shared_ptr<std::byte>& shared) {
   const std::size_t ranks = local_ranks();
   const std::size_t own = nodes_.local_rank_of(rank());
@@ -120,7 +120,7 @@ GroupInfo PartialReduce::average(std::byte* values, std::int64_t step, const std
   check_open();
   const InCall in_call = enter_call();
   engine_->exclusively([&] {
-    check_open();  // another thread may have left meanwhile
+    check_open();  // another thread may have closed it
     throw_failure();
     throw_given_up();
     values_ = values;
@@ -160,7 +160,7 @@ void PartialReduce::close_with(const std::byte* values) {
   if (keeps) {
     try {
       on_device([&] { device_->keep(values); });
-    } catch (const DeviceError&) {  // the others are told; this rank leaves without values
+    } catch (const DeviceError&) {  // the other ranks know; this rank leaves without values
       close();
       throw;
     }
@@ -169,7 +169,7 @@ void PartialReduce::close_with(const std::byte* values) {
   close();
 }
 
-/// For what is performed after this rank has left.
+/// Keeps values for groups after this rank has left.
 void PartialReduce::keep(const std::byte* values) {
   if (closed() || asking_ || has_left_ || values == nullptr) return;
   if (device_) {
@@ -182,7 +182,7 @@ void PartialReduce::keep(const std::byte* values) {
   last_ = final_.get();
 }
 
-/// If a call was given up, its engine goes on with the values that it was given, and leaves then.
+/// If a call was given up, the engine first completes its request with its values.
 void PartialReduce::tell_closed() {
   if (!asking_ && !has_left_) announce_leaving();
 }
@@ -237,8 +237,7 @@ GroupRuns::Kind PartialReduce::kind_of(const Turn& turn) const {
   return runs_->kind_of(turn.members, data, algorithm, piece_of(data, options_));
 }
 
-/// Else its plan is to be built first, by the call that waits for it and without the progress lock. If the application
-/// is in no call, nobody else can: then `begin` builds it.
+/// If not, the waiting call builds the plan, without the progress lock. If the application is in no call, `begin` does.
 bool PartialReduce::can_begin(const Turn& turn) {
   if (!has_waiting(rank()) || turn.members.size() == 1 || meets_on_board(turn)) return true;
   if (runs_->has(kind_of(turn))) return true;
@@ -282,7 +281,7 @@ bool PartialReduce::has_ended() {
   if (info_.group.size() == 1) return true;
   if (on_board_) return failure_ ? device_->has_stopped() : board_->ended();
   if (!device_) return runs_->finish();
-  return device_->finish(*runs_) && (failure_ || !runs_->failed());  // else the message on that is still to come
+  return device_->finish(*runs_) && (failure_ || !runs_->failed());  // if failed, the report of the failure follows
 }
 
 GroupData PartialReduce::data_of(std::byte* values, std::int64_t newest_step) const {
@@ -337,15 +336,15 @@ void PartialReduce::throw_failure() const {
   if (failure_) throw std::runtime_error(*failure_);
 }
 
-/// Of this rank's device.
+/// Handles an error of this rank's device.
 void PartialReduce::report(const DeviceError& error) {
-  check_alive();  // a rank that dies may take its memory with it
+  check_alive();  // throws if a rank has died, because its memory may be gone
   if (!failure_ && !has_performed_all()) source_->report_failure(error.what());
   device_->give_up();
   fail(error.what());
 }
 
-/// This rank leaves. If it is in a group, or has asked for one, it does when that is over.
+/// This rank leaves, after its current or requested group.
 void PartialReduce::fail(const std::string& text) {
   if (failure_) return;
   failure_ = text;
@@ -354,7 +353,7 @@ void PartialReduce::fail(const std::string& text) {
   if (!asking_ && !has_left_) announce_leaving();
 }
 
-/// By an error, though its request may still be open. The groups that answer it have no values of this rank.
+/// Ends the call by an error. Its request may still be open; groups that answer it get no values of this rank.
 void PartialReduce::end_call() {
   values_ = nullptr;
   answered_.store(true, std::memory_order_release);
@@ -367,7 +366,6 @@ std::string PartialReduce::what() const {
   return "group " + std::to_string(info_.sequence) + ", of " + list_ranks(info_.group) + ", is not complete";
 }
 
-/// Asks the source, and says what is known of the request that is not answered.
 std::string PartialReduce::explain(const Engine::Interrupt& interrupt) {
   const std::string text = engine_->exclusively([this] {
     source_->inquire();

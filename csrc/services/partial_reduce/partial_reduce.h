@@ -1,14 +1,11 @@
-// Averages in groups, for which somebody else says who is in which (Ripples, sections 3 and 4): what the application of
-// one rank sees of it.
+// Averages in groups that a rule or a generator chooses (Ripples, sections 3 and 4), for the application of one rank.
 //
-// A rank that synchronises asks its source of groups (group_source.h) and performs what it is given, one P-Reduce after
-// the other, until one answers its request. A group whose members are all of one node exchanges nothing: it meets in
-// shared memory (group_board.h); others send messages (group_runs.h). What it is given while it computes waits.
-// After it has closed, its engine performs what there still is, in the background, with the values that it left.
+// A rank requests a group from its source (group_source.h), and performs P-Reduces until one answers its request.
+// Groups within a node meet in shared memory (group_board.h); others send messages (group_runs.h). Groups that start
+// while the application computes wait. After a rank has closed, its engine performs its remaining groups.
 //
-// Values on a device go the same two ways: the node's board has its slots there (device_slots.h), and messages go
-// through the host (staged_runs.h). If one rank's device fails, all ranks are told, and leave: groups that they are in
-// are performed without values of theirs, so that nobody waits for ever.
+// Values on a device use slots on devices (device_slots.h), or messages through the host (staged_runs.h). If a rank's
+// device fails, all ranks learn of it and leave; its groups are performed without its values, so no rank waits for it.
 #pragma once
 
 #include <atomic>
@@ -34,14 +31,13 @@ struct PartialReduceOptions {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kAvg;
   bool by_staleness = false;              ///< weights 1 / (1 + steps behind); float types, AVG
-  std::optional<GroupOptions> generator;  ///< none: a rule says the groups
-  Rank server = 0;                        ///< has the generator
-  std::vector<std::string> algorithms;    ///< by the number of members, from 0 on
-  bool on_device = false;                 ///< by create_on_device
-  std::size_t piece_bytes = kPieceBytes;  ///< ... that are copied to the host, and back, at a time, between nodes
+  std::optional<GroupOptions> generator;  ///< none: a rule gives the groups
+  Rank server = 0;                        ///< rank of the generator
+  std::vector<std::string> algorithms;    ///< by number of members, from 0
+  bool on_device = false;
+  std::size_t piece_bytes = kPieceBytes;  ///< of a copy to or from the host, for messages
 };
 
-/// What a synchronisation is told.
 struct GroupInfo {
   std::vector<Rank> group;  ///< ascending
   std::uint64_t sequence = 0;
@@ -53,30 +49,29 @@ class PartialReduce final : public Service {
  public:
   using Options = PartialReduceOptions;
 
-  /// What `create` would throw for the plans of its groups: std::invalid_argument if one needs too many tags, and
-  /// whatever its algorithm throws. Each rank calls it before ranks agree on these options, so that all learn of it.
+  /// Throws std::invalid_argument if the plan of a group needs too many tags, or the error of an algorithm. Called
+  /// before the ranks compare options, so that all learn of it.
   static void check(Engine& engine, Memory& memory, const Options& options);
 
-  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::compare`;
-  /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
+  /// Collective over the engine's ranks; the ranks of a node must share a machine. Throws StallError like
+  /// `Engine::compare`, and std::runtime_error on all ranks if one lacks memory. The result keeps the engine alive.
   static std::shared_ptr<PartialReduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// The same for values on devices. `open` gives this rank's, and is called once on each; what it throws on one fails
-  /// on all.
+  /// Like `create`, for values on devices. `open` returns this rank's device; if it throws on one rank, all ranks fail.
   using OpenDevice = std::function<std::shared_ptr<Executor>()>;
   static std::shared_ptr<PartialReduce> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
                                                          Options options, const Nodes& nodes, Seconds timeout,
                                                          const Engine::Interrupt& interrupt);
 
-  /// Asks for a group, and returns when one that answers has been performed: `values` are its average. `group`: what
-  /// the rule says. On a device no stream works on them from the call to the return. StallError after `timeout` seconds
-  /// (negative: no limit); after an error no call works any more. std::runtime_error says whose device has failed.
+  /// Requests a group, and returns when a group that answers is performed: `values` are then its average. `group`: the
+  /// members by the rule. On a device no stream may use `values` during the call. Throws StallError after `timeout`
+  /// seconds (negative: unlimited) and std::runtime_error if a rank's device fails; every call throws after an error.
   GroupInfo average(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
                     const Engine::Interrupt& interrupt);
-  /// Leaves; what is to be performed still is performed with a copy of `values`, or without this rank's (null).
+  /// Leaves. Remaining groups are performed with a copy of `values`, or without values of this rank (null).
   void close_with(const std::byte* values);
 
-  /// Runs it, outside of any lock; if this rank's device fails there, all ranks are told.
+  /// Runs `action` without a lock; if this rank's device fails in it, all ranks learn of it.
   template <class Action>
   auto on_device(Action action) {
     try {
@@ -86,17 +81,14 @@ class PartialReduce final : public Service {
       throw;
     }
   }
-  /// std::runtime_error if a device has failed.
   void check_failure();
   void check_usable() override;
-  /// Calls of `average` that were answered.
   std::uint64_t averages() const { return averages_; }
   bool has_failed();
 
-  /// Whether these values, given to `average`, may still be read and written: after an error.
+  /// Whether the engine may still access these values of a call of `average`, after an error.
   bool uses(const std::byte* values);
   const Options& options() const { return options_; }
-  /// Whether the run that a group needs was there or had to be made.
   std::uint64_t cache_hits() const { return runs_->cache_hits(); }
   std::uint64_t cache_misses() const { return runs_->cache_misses(); }
   std::size_t memory_bytes() const override { return Service::memory_bytes() + runs_->scratch_bytes(); }
@@ -107,7 +99,7 @@ class PartialReduce final : public Service {
   bool busy() const override { return performing_ && (!on_board_ || (device_ && board_->is_working())); }
   bool finished() const override { return has_performed_all() && (!device_ || device_->is_released()); }
   std::vector<Rank> not_closed() const override { return source_->not_left(); }
-  void name_the_dead() const override {}  // the groups go on without a rank that has left
+  void name_the_dead() const override {}  // the groups continue without a rank that has left
 
  private:
   PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
@@ -148,19 +140,19 @@ class PartialReduce final : public Service {
   std::unique_ptr<GroupRuns> runs_;
   std::unique_ptr<GroupBoard> board_;  // for groups within this node, if it has several ranks
 
-  std::byte* values_ = nullptr;  // the application's, or `last_`, or nothing
-  BufferPtr final_;              // a copy, on the host
-  std::byte* last_ = nullptr;    // the final values: that, or what the device has kept
+  std::byte* values_ = nullptr;  // the application's, `last_`, or null
+  BufferPtr final_;              // a copy on the host
+  std::byte* last_ = nullptr;    // the final values: `final_`, or the device's copy
   std::int64_t step_ = 0;        // of the newest request
-  Seconds asked_ = 0;            // when
+  Seconds asked_ = 0;            // time of the newest request
   bool asking_ = false;          // a request is not answered yet
   bool performing_ = false;
-  bool on_board_ = false;  // ... in shared memory
+  bool on_board_ = false;
   bool has_left_ = false;
   bool given_up_ = false;                // a call ended by an error, and its request may still be answered
   std::optional<std::string> failure_;   // of a device
-  GroupInfo info_;                       // of the group that is or was performed last
-  GroupInfo answer_;                     // of the one that answered the newest request
+  GroupInfo info_;                       // of the current or last group
+  GroupInfo answer_;                     // of the group that answered the newest request
   std::atomic<bool> needs_plan_{false};  // the next group, before it can begin
   std::atomic<bool> answered_{false};
   std::atomic<std::uint64_t> averages_{0};

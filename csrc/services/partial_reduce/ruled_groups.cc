@@ -20,7 +20,7 @@ void RuledGroups::request(std::int64_t step, const std::vector<Rank>& group) {
   reconsider();
 }
 
-/// All members have come or left?
+/// Starts the group if each member has announced itself or left.
 void RuledGroups::reconsider() {
   if (group_.empty() || ready_) return;
   std::vector<Rank> members;
@@ -31,7 +31,7 @@ void RuledGroups::reconsider() {
       return;
     }
   }
-  for (const Rank r : members) step_of(r) = kNowhere;  // now: one may come to the next group before this rank has ended
+  for (const Rank r : members) step_of(r) = kNowhere;  // now: the next announcement may arrive before `performed`
   turn_ = {.sequence = static_cast<std::uint64_t>(step_), .members = std::move(members), .newest_step = step_};
   ready_ = true;
 }

@@ -1,11 +1,9 @@
-// Groups that a rule on rank and step gives (Ripples section 4.2): there is no generator to ask.
+// Groups from a rule on rank and step (Ripples section 4.2), without a generator.
 //
-// A rank that comes to a group says so to the other members, and performs it when each of them has either come or left.
-// So all members agree on who is in it: a rank says to all of them that it is here or, having left, never does; and
-// what it says arrives in order. A rank that has left is in no group any more.
-//
-// Rejected: starting at once, with the engines of those who have left as members for ever. They would have to learn
-// which groups there still are, and perform them in an order that suits all; a small message is cheaper.
+// A rank announces itself to the other members, and performs the group when each of them has announced itself or left.
+// All members agree on the group, because a rank announces itself to all of them or, after it has left, to none, and
+// messages keep their order. Rejected: starting at once, with the engines of ranks that have left as permanent members,
+// which would have to know which groups remain and in which order.
 #pragma once
 
 #include <cstdint>
@@ -54,9 +52,9 @@ class RuledGroups final : public GroupSource {
 
   Engine& engine_;
   const Messages mailbox_;
-  std::vector<Rank> group_;          // by the rule; empty: this rank has not asked
+  std::vector<Rank> group_;          // by the rule; empty if no request is open
   std::int64_t step_ = kNowhere;     // of this rank
-  std::vector<std::int64_t> steps_;  // by rank: in which it has come to a group with this rank that has not started
+  std::vector<std::int64_t> steps_;  // by rank: step of its announcement to this rank, for a group that has not started
   RankSet left_;
   Turn turn_;
   bool ready_ = false;

@@ -1,4 +1,4 @@
-// How a call waits for a group that is under way in its node's shared memory.
+// Waiting for a group in a node's shared memory.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace pyc {
 
-/// Sleeps until the group that is under way on a board can go on, at most `limit` seconds: meanwhile nobody drives the
-/// engine. `under_way`: its board, under the progress lock, or null. Whether there was one.
+/// Sleeps until the current group on a board can continue, at most `limit` seconds; the engine is not driven during
+/// that time. `under_way()` returns the board or null, under the progress lock. Returns whether there was a board.
 template <class UnderWay>
 bool sleep_on_board(Engine& engine, UnderWay under_way, Seconds limit) {
   GroupBoard* board = nullptr;

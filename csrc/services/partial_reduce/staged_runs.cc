@@ -45,10 +45,10 @@ void StagedRuns::start(GroupRuns& runs, std::span<const Rank> members, const Gro
   run(runs);
 }
 
-/// Accumulators: of this rank, then of the group.
+/// Accumulators of this rank, then of the group.
 std::byte* StagedRuns::sum() const { return needs_work(data_) ? work_.get() : data_.values; }
 
-/// The copies to the host are queued behind it.
+/// Copies to the host follow it.
 void StagedRuns::load() {
   load_values(*stream_, data_, work_.get());
   if (data_.weight) {
@@ -69,7 +69,7 @@ void StagedRuns::run(GroupRuns& runs) {
 }
 
 bool StagedRuns::finish(GroupRuns& runs) {
-  if (stage_ == Stage::kLoading) run(runs);  // the device has failed in it
+  if (stage_ == Stage::kLoading) run(runs);  // the device failed while it loaded
   if (stage_ == Stage::kRunning) {
     follow_copies(runs);
     if (!runs.finish()) return false;
@@ -99,13 +99,13 @@ void StagedRuns::store(const GroupRuns& runs) {
   stream_->record(*done_);
 }
 
-/// After an error: whether what was queued before it is done, though nobody recorded it.
+/// After an error: whether the work before it is done, for which no event was recorded.
 bool StagedRuns::has_stopped() {
   if (!staging_.has_stopped()) return false;
   try {
     if (!std::exchange(is_marked_, true)) stream_->record(*done_);
     return done_->reached();
-  } catch (const DeviceError&) {  // a device that fails does nothing any more
+  } catch (const DeviceError&) {  // a failed device does nothing more
     return true;
   }
 }

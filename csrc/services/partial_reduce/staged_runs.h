@@ -1,11 +1,6 @@
-// P-Reduces by messages of values on a device: through memory of the host from which copies are fast, since the MPI
-// libraries that we build against take no addresses of a device. Messages carry accumulators, to which values are
-// widened, and weighted, on the device. The copies are ops of the run's plan (algorithms/staged_allreduce.h), so pieces
-// are copied while others travel. No call waits: what is queued is polled for.
-//
-// A device that fails in the middle of a run has sent a part of its values. The run goes on without data, and its
-// messages say so: no member is given that sum (`GroupRuns::failed`).
-//
+// P-Reduces by messages of values on a device, through pinned host memory, because the MPI libraries that we build
+// against take no device addresses. Messages carry accumulators, widened and weighted on the device. Copies are ops of
+// the run's plan (algorithms/staged_allreduce.h), so pieces are copied while others travel. Only the destructor waits.
 // Under the engine's progress lock.
 #pragma once
 
@@ -28,10 +23,10 @@ class StagedRuns {
  public:
   static constexpr std::size_t kMostPieces = 64;
 
-  /// What data needs.
+  /// Bytes that data needs.
   struct Room {
-    std::size_t staging;  ///< bytes of the host
-    std::size_t work;     ///< ... and of the device; 0: accumulators are in the place of the values
+    std::size_t staging;  ///< of the host
+    std::size_t work;     ///< of the device; 0: the values are accumulators
 
     void grow(const Room& other) {
       staging = std::max(staging, other.staging);
@@ -41,28 +36,26 @@ class StagedRuns {
   };
   static Room room_for(const GroupData& data);
 
-  /// Allocates all that it will need. Copies are of `piece_bytes` at least, which all elements divide.
+  /// Allocates all memory. Copies have at least `piece_bytes`, a multiple of every element size.
   StagedRuns(Executor& executor, const Room& room, std::size_t piece_bytes);
-  /// Waits for what is under way.
   ~StagedRuns();
   StagedRuns(const StagedRuns&) = delete;
   StagedRuns& operator=(const StagedRuns&) = delete;
 
-  /// For `GroupRuns::use`.
   Staging& staging() { return staging_; }
-  /// As for `GroupRuns::prepare`: so that there are not more than `kMostPieces` and the rest.
+  /// The `piece` of `GroupRuns::prepare`, which limits the number of pieces to `kMostPieces` and a rest.
   static std::size_t piece_of(const GroupData& data, std::size_t piece_bytes);
   const Room& room() const { return room_; }
 
-  /// As `GroupRuns::prepare` and `start`; `data.values` is on the device.
+  /// Like `GroupRuns::prepare` and `start`; `data.values` is on the device.
   void start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
              std::uint64_t number);
-  /// As `GroupRuns::finish`, and again true until the next one starts. Throws DeviceError; the P-Reduce goes on then
-  /// without this rank's device, if `finish` is called again after `give_up_device`.
+  /// Like `GroupRuns::finish`, but stays true until the next start. If it throws DeviceError, call `give_up_device` and
+  /// continue to call `finish`: the P-Reduce ends without this rank's device.
   bool finish(GroupRuns& runs);
-  /// Whether `finish` has done anything since the last time that this was asked.
+  /// Whether `finish` has made progress since the last call.
   bool take_moved() { return std::exchange(moved_, false); }
-  /// Queues nothing any more; if a run has yet to begin, it has no values of this rank.
+  /// Queues no further work. A run that has not begun gets no values of this rank.
   void give_up_device() { has_device_ = false; }
 
  private:
@@ -84,9 +77,9 @@ class StagedRuns {
   Staging staging_;
   bool has_device_ = true;
   bool moved_ = false;
-  bool is_marked_ = false;  // done_ is recorded after what a call that failed has queued, too
+  bool is_marked_ = false;  // done_ is recorded after the work of a failed call too
 
-  // Of the newest:
+  // The newest P-Reduce.
   Stage stage_ = Stage::kEnded;
   std::vector<Rank> members_;
   GroupData data_{};
