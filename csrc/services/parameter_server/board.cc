@@ -14,7 +14,6 @@ std::size_t ledger_bytes(const Layout& layout) {
 
 }  // namespace
 
-/// A line of all ranks, and one of each.
 std::size_t Board::closed_bytes(std::size_t ranks) { return in_pages((1 + ranks) * kLine); }
 
 std::size_t Board::bytes(const Layout& layout, const Nodes& nodes, Rank rank) {

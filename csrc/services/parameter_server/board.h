@@ -1,5 +1,5 @@
-// What the ranks of one node share: who has closed it, the shards of the node's servers, and the ledger if
-// everybody is a server.
+// The memory that the ranks of one node share: which of them have closed the server, the shards of the node's servers,
+// and, in direct mode, the ledger.
 #pragma once
 
 #include <atomic>
@@ -19,27 +19,24 @@ namespace pyc::server {
 
 class Board {
  public:
-  /// Of all ranks of the node of `rank`.
+  /// For all ranks of the node of `rank`.
   static std::size_t bytes(const Layout& layout, const Nodes& nodes, Rank rank);
 
-  /// Of one of them; the node's lowest rank makes it first. `shared`: zeroed, aligned to a page.
+  /// The node's lowest rank constructs its board first. `shared`: zeroed, page-aligned.
   Board(std::shared_ptr<std::byte> shared, Memory& memory, const Layout& layout, const Nodes& nodes, Rank rank,
         Seconds now);
 
-  /// All of it.
   const std::shared_ptr<std::byte>& memory() const { return shared_; }
 
-  /// By index of the server; null if it is on another node.
+  /// Null if the server is on another node.
   Shard* shard(std::size_t index) const { return shards_[index].get(); }
 
-  /// Of whoever pushes himself: in a turn of the pipeline.
+  /// Direct mode only. The caller has a turn of the pipeline.
   Ledger& ledger() { return known(ledger_); }
   const Ledger& ledger() const { return known(ledger_); }
 
-  /// This rank has closed it.
   void close() const;
   bool has_closed(Rank rank) const { return closed(rank).load() != 0; }
-  /// How many ranks have closed it.
   std::uint32_t closings() const { return closings_->load(); }
 
  private:

@@ -12,16 +12,16 @@
 namespace pyc::server {
 namespace {
 
-/// One clock for all processes of the node.
+/// The same clock in all processes of the node.
 Seconds node_now() {
   return std::chrono::duration<Seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Of one decision: any worker may be taken out, and each time an update may become due; and there is a push.
+/// At most, in one decision. Each worker may be taken out and make an update due, and there is a push.
 std::size_t most_steps(const Layout& layout) { return 2 * layout.workers() + 2; }
 
 constexpr Seconds kLookPeriod = 0.02;
-constexpr Seconds kQuiet = 0.05;  // longer than who asks for it needs to ask again
+constexpr Seconds kQuiet = 0.05;  // longer than the requester takes to ask again
 
 }  // namespace
 
@@ -35,12 +35,11 @@ void Direct::start(const std::byte* weights) {
   if (rank() == layout_.coordinator()) shard().start(weights);
 }
 
-// ------------------------------------------------------------------------------------------------ deciding
+// ------------------------------------------------------------------------------------------------ decisions
 
-/// Asks the ledger. What follows gets its place in the order, and who may go on is rung for. Nothing is asked if that
-/// cannot be had now: a rank is stopped in its turn, or work of long ago is not done. Where there is a function,
-/// nothing is asked while anybody works on the weights: what follows is then done at once, and there is nothing to
-/// interrupt.
+/// Asks the ledger, orders the resulting work, and notifies released workers. Returns nothing if that is not possible
+/// now, because a rank is stopped in its turn or very old work is not done. An update function requires an idle
+/// pipeline: its work is then done at once, and cannot be interrupted.
 std::optional<Direct::Decided> Direct::decide(const std::function<void(Ledger&, Decisions&)>& decide) {
   Decided decided;
   Decisions decisions;
@@ -75,7 +74,7 @@ void Direct::place(Step step, Pipeline::Turn& turn, Works& works) {
   if (turns) shard().turn();
 }
 
-/// Whoever closes it says so, and no more: it may be in a hurry.
+/// A rank that closes the server only sets a flag, because it may be in a hurry. Others take it out.
 void Direct::take_out_closed(Decisions& decisions) {
   closings_ = board_->closings();
   if (closings_ == 0) return;
@@ -84,7 +83,7 @@ void Direct::take_out_closed(Decisions& decisions) {
   }
 }
 
-/// Written by whoever lets this rank go, before it says so.
+/// The rank that releases this worker writes the outcome before `released`.
 Outcome Direct::outcome() const {
   const Account& own = account();
   if (own.released.load(std::memory_order_acquire) >= clock_.load()) outcome_ = own.outcome;
@@ -104,12 +103,12 @@ void Direct::suspend(const Limit& limit) {
   do_all(std::move(known(decided).works));
 }
 
-/// Somebody who waits takes out who is missing, or has closed it.
+/// A waiting rank takes out ranks that are missing or have closed the server.
 void Direct::look() {
   const Seconds now = node_now();
   if (now < next_look_ && !has_news()) return;
   next_look_ = now + kLookPeriod;
-  if (update_.function && !has_news() && !is_overdue(now)) return;  // else it would keep readers out
+  if (update_.function && !has_news() && !is_overdue(now)) return;  // a turn would keep readers out
   auto decided = decide([&](Ledger& ledger, Decisions& decisions) {
     if (now >= ledger.deadline()) ledger.look(now, decisions);
   });
@@ -121,7 +120,7 @@ bool Direct::is_overdue(Seconds now) {
   return turn && now >= board_->ledger().deadline();
 }
 
-// ------------------------------------------------------------------------------------------------ pushing
+// ------------------------------------------------------------------------------------------------ pushes and pulls
 
 void Direct::push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
   check_open();
@@ -133,7 +132,7 @@ void Direct::push_pull(Kind kind, const std::byte* gradient, std::byte* out, con
   if (!has_weights) pull(out, limit);
 }
 
-/// Whether `out` has been filled.
+/// Returns whether `out` has the new weights.
 bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
   check_whole();
   const std::string what = "push " + std::to_string(clock_.load() + 1);
@@ -155,7 +154,7 @@ bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const 
   clock_.store(clock_.load() + 1);
   has_reply_ = is_elastic() && gradient != nullptr;
   Works& works = known(decided).works;
-  std::optional<Version> version;  // of what goes to `out`
+  std::optional<Version> version;  // of the weights in `out`
   for (Work& work : works) {
     if (!work.step().has_gradient()) continue;
     const bool gives = work.step().update != 0 && out != nullptr && known(decided).goes_on;
@@ -168,7 +167,7 @@ bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const 
   return true;
 }
 
-/// Elastic averaging: a worker's own weights are where its push has left them.
+/// In elastic averaging, a worker's averaged weights are in its accumulator after its push.
 void Direct::fetch(std::byte* out, const Limit& limit) {
   check_whole();
   if (has_reply_) {
@@ -186,15 +185,15 @@ void Direct::fetch(std::byte* out, const Limit& limit) {
   try {
     wait_for("pull", [&] { return follow(reading); }, limit, reading.obstacle());
   } catch (...) {
-    pipeline().passed_all(known(ticket));  // it reads no more
+    pipeline().passed_all(known(ticket));  // it stops reading
     throw;
   }
   given_.store(known(ticket).version);
 }
 
-// ------------------------------------------------------------------------------------------------ working
+// ------------------------------------------------------------------------------------------------ work on the weights
 
-/// As far as it goes, by `most` blocks. What fails in the middle leaves the weights torn, unless it only reads.
+/// Works on at most `most` blocks. An exception during an update leaves inconsistent weights, which no rank may use.
 bool Direct::proceed(Work& work, std::size_t most) {
   const std::lock_guard lock(hands_);
   try {
@@ -205,9 +204,9 @@ bool Direct::proceed(Work& work, std::size_t most) {
   }
 }
 
-/// As long as those before go on, and not so long that a time limit or Ctrl-C would come late. To wait for each of
-/// their steps as for a message, and to look at all that an engine looks at meanwhile, would take longer than the
-/// steps. What takes more than a moment is none of the waiting: others drive the engine meanwhile.
+/// Follows earlier work until it stalls, at most 20 ms, so that time limits and Ctrl-C take effect. Waiting for each
+/// stride as for a message, with all that an engine polls, would take longer than the strides themselves. Once this
+/// makes progress, another thread drives the engine.
 bool Direct::follow(Work& work) {
   constexpr Seconds kSoon = 5e-4;
   constexpr Seconds kLongest = 0.02;
@@ -229,8 +228,8 @@ bool Direct::follow(Work& work) {
   return false;
 }
 
-/// Does the work of a decision, in order. What takes too long, or is interrupted, is left to the engine: it is done
-/// anyway, but not now, and this is false.
+/// Does the work of a decision, in order. If that is interrupted or times out, the engine does the rest later. Returns
+/// false after a timeout.
 bool Direct::finish(const std::string& what, Works& works, const Limit& limit) {
   if (update_.function) {
     call(works);
@@ -251,9 +250,9 @@ bool Direct::finish(const std::string& what, Works& works, const Limit& limit) {
   return true;
 }
 
-/// The same with a function, which must be called here. Nobody is in the way: else nothing would have been decided.
+/// `finish` for an update function, which this thread must call. The pipeline is idle, as `decide` requires.
 void Direct::call(Works& works) {
-  const Engine::Away away(*engine_);  // it may take seconds
+  const Engine::Away away(*engine_);  // the function may take seconds
   std::exception_ptr error;
   for (; !works.empty(); works.pop_front()) {
     Work& work = works.front();
@@ -266,7 +265,6 @@ void Direct::call(Works& works) {
   if (error) std::rethrow_exception(error);
 }
 
-/// What a decision asks for that is no push of this rank.
 void Direct::do_all(Works works) {
   if (update_.function) {
     call(works);
@@ -316,7 +314,6 @@ void Direct::check_whole() const {
 
 // ------------------------------------------------------------------------------------------------ waiting
 
-/// In the way of a decision, or of entering.
 Obstacle Direct::obstacle() const {
   return {[this] {
             const auto holder = pipeline().holder();

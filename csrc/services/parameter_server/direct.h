@@ -1,8 +1,9 @@
-// A parameter server without servers: the weights lie in memory that all ranks share, and whoever pushes asks the
-// policy and does the update himself, block by block. Several do so at once, one behind the other (Pipeline).
+// A parameter server without server processes: the weights are in memory that all ranks share. A rank that pushes asks
+// the policy and updates the weights itself, block by block. Several ranks do so at once, one behind the other
+// (Pipeline).
 //
-// In a turn of the pipeline are decisions alone, and the order of the work that follows from them. Work whose caller
-// cannot wait any longer is left to the engine's progress.
+// A rank holds its turn of the pipeline only while it decides and orders the work. If a call cannot wait for its work,
+// the engine's progress finishes it.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ namespace pyc::server {
 
 class Direct final : public ParameterServer {
  public:
-  /// `update`: in place of a rule, or empty.
+  /// `update`: replaces the update rule; may be empty.
   Direct(Engine& engine, Memory& memory, Options options, Update update, const Nodes& nodes);
 
   bool is_released(Clock clock) override { return account().released.load(std::memory_order_acquire) >= clock; }
@@ -48,10 +49,9 @@ class Direct final : public ParameterServer {
 
  private:
   using Works = std::deque<Work>;
-  /// What follows from a decision here.
   struct Decided {
     Works works;
-    bool goes_on = false;  // this rank's worker
+    bool goes_on = false;  // this rank's worker is released
   };
 
   Shard& shard() const { return *board_->shard(0); }
@@ -75,14 +75,14 @@ class Direct final : public ParameterServer {
   void leave_to_engine(Works works);
   void check_whole() const override;
 
-  UpdateCall update_;  // without a function: there is a rule
-  std::mutex hands_;   // whoever works on the shard: the application, or the engine
-  Works left_;         // to the engine; under the progress lock
+  UpdateCall update_;  // no function: there is an update rule
+  std::mutex hands_;   // held while this process works on the shard, in a call or in the engine
+  Works left_;         // for the engine; under the progress lock
   std::atomic<bool> has_left_{false};
 
-  // The application's.
+  // Only the application's thread uses these.
   mutable Outcome outcome_;
-  std::uint32_t closings_ = 0;  // that the ledger knows of
+  std::uint32_t closings_ = 0;  // closed ranks that the ledger knows of
   Seconds next_look_ = 0;
 };
 

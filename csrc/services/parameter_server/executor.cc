@@ -38,13 +38,12 @@ bool Executor::advance() {
   return moved;
 }
 
-/// Whether the worker does it itself. It cannot take its offer back any more.
+/// Whether the worker does the work itself. After a claim it cannot take its offer back.
 bool Executor::claim(const Step& step) {
   if (!claimed_) claimed_ = step.has_gradient() && shard_.claim_work(step.worker, step.clock);
   return claimed_;
 }
 
-/// The worker does it: this goes on with the next step.
 void Executor::grant(const Step& step) {
   const bool is_own = step.is_used_up() && step.parts.size() == 1;
   if (step.use && !is_own) throw InternalError("work that no worker can do alone");
@@ -57,16 +56,15 @@ void Executor::grant(const Step& step) {
   steps_.pop_front();
 }
 
-/// Whether the work on this step has a place in the order.
 bool Executor::enter(Rank owner) {
   if (!ticket_) ticket_ = shard_.pipeline().enter(true, owner);
   return ticket_.has_value();
 }
 
-/// Whether the gradient stays in its slot, from where the update uses it.
+/// Takes the gradient out of the slot unless the update reads it there. Returns whether it stays in the slot.
 bool Executor::take(const Step& step) {
   if (!step.has_gradient()) return false;
-  if (!step.use) return true;  // nobody uses it: `end` says that it is taken
+  if (!step.use) return true;  // unused: `end` marks it as taken
   if (step.is_used_up()) return true;
   if (step.adds) {
     std::byte* const accumulator = shard_.accumulator(step.worker, step.next);
@@ -83,7 +81,7 @@ void Executor::set_taken(const Step& step) {
   ring_(step.worker);
 }
 
-/// After an update has begun: workers that are let go from that version on sleep until it can be read.
+/// Called after an update has begun. Released workers sleep until they can take a ticket for reading that version.
 void Executor::ring_for_version() {
   for (Worker w = 0; w < layout_.workers(); ++w) {
     const Version awaited = shard_.slot(w).awaited.load();
@@ -104,7 +102,6 @@ bool Executor::begin_update(const Step& step) {
   return true;
 }
 
-/// Whether the update is done.
 bool Executor::work(const Step& step) {
   Pipeline& pipeline = shard_.pipeline();
   const Ticket& ticket = known(ticket_);
@@ -120,9 +117,8 @@ bool Executor::work(const Step& step) {
   return block_ == pipeline.blocks();
 }
 
-/// `work` by the function: it has the whole shard for itself. One that has thrown is called no more, and changes
-/// nothing: everything else goes on, so that nobody waits for ever, and whoever sees the weights sees that they are
-/// broken.
+/// `work` by the update function, which gets the whole shard. After an exception it is not called again and changes
+/// nothing. Everything else continues, so that no rank waits indefinitely, and readers see that the weights are broken.
 bool Executor::call() {
   Pipeline& pipeline = shard_.pipeline();
   const Ticket& ticket = known(ticket_);

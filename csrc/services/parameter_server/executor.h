@@ -1,5 +1,5 @@
-// A server's hands: it makes the steps that the coordinator has decided, in that order, each as soon as the gradients
-// that it needs have come. It never waits: what cannot be done now is done later. Under the engine's progress lock.
+// Executes the coordinator's steps on a server's shard, in order, each as soon as its gradient has arrived. Never
+// blocks. Under the engine's progress lock.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,15 @@ namespace pyc::server {
 
 class Executor {
  public:
-  /// Wakes a worker that may wait for what has been done.
   using Ring = std::function<void(Worker)>;
-  /// Of the shard of `rank`, which outlives this.
-  /// `calls`: null if there is an update rule.
+  /// `shard` is the one of `rank` and outlives the executor. `calls`: null if there is an update rule.
   Executor(Shard& shard, const Layout& layout, Rank rank, Ring ring, std::shared_ptr<UpdateCalls> calls)
       : shard_(shard), layout_(layout), rank_(rank), ring_(std::move(ring)), calls_(std::move(calls)) {}
 
   void add(Step step) { steps_.push_back(std::move(step)); }
-  /// Does what can be done, for some milliseconds at most. Whether it did anything.
+  /// Executes the steps that are ready, at most kBlocksAtOnce blocks of an update. Returns whether anything changed.
   bool advance();
   bool idle() const { return steps_.empty(); }
-  /// A function is being called: whoever calls it says when it is done.
   bool is_calling() const { return is_calling_; }
 
  private:
@@ -50,10 +47,10 @@ class Executor {
   const Ring ring_;
   const std::shared_ptr<UpdateCalls> calls_;
   std::deque<Step> steps_;
-  bool claimed_ = false;          // the first step is its worker's
-  bool taken_ = false;            // the gradient of the first step
-  bool in_slot_ = false;          // ... which the update finds there
-  std::optional<Ticket> ticket_;  // of its update
+  bool claimed_ = false;          // the worker of the first step executes it
+  bool taken_ = false;            // the first step's gradient has been taken
+  bool in_slot_ = false;          // ... and stays in its slot for the update
+  std::optional<Ticket> ticket_;  // for the first step's update
   bool begun_ = false;
   bool is_calling_ = false;
   std::size_t block_ = 0;

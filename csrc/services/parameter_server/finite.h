@@ -1,4 +1,4 @@
-// Whether values are finite: neither infinite nor NaN.
+// Tests values for infinities and NaN.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace pyc::server {
 
-/// Of values of which those with all bits of `exponent` set are not finite.
+/// Whether no value has all bits of `exponent` set, as infinities and NaN have.
 template <class Bits>
 bool has_none_above(const std::byte* values, std::size_t count, Bits exponent) {
-  constexpr std::size_t kChunk = 4096;  // a loop without a branch, which the compiler vectorizes
+  constexpr std::size_t kChunk = 4096;  // no branch in the inner loop, so that compilers vectorize it
   for (std::size_t first = 0; first < count; first += kChunk) {
     const std::size_t end = std::min(count, first + kChunk);
     Bits found = 0;

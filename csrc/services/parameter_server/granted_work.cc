@@ -29,8 +29,8 @@ bool GrantedWork::advance(std::size_t most) {
   return block_ == pipeline.blocks();
 }
 
-/// The gradient, times its weight in this block. It is weighed in the slot: the server's thread may use what the shard
-/// has for sums.
+/// The gradient of this block, times its weight. It is scaled in the slot, because the server's thread may be using the
+/// shard's buffers for sums.
 const std::byte* GrantedWork::weighed(std::size_t block) {
   if (is_lent() && work_.weight == 1 && !elements_.widened()) return gradient_;
   std::byte* const slot = shard_->incoming(push_.worker);
@@ -51,7 +51,7 @@ void GrantedWork::leave() {
 
 bool GrantedWork::advance_left(std::size_t most) {
   if (is_granted()) return advance(most);
-  if (!shard_->take_offer_back(push_.worker, push_.clock)) return false;  // it is about to be granted
+  if (!shard_->take_offer_back(push_.worker, push_.clock)) return false;  // it will soon be granted
   shard_->slot(push_.worker).full.store(push_.clock, std::memory_order_release);
   return true;
 }

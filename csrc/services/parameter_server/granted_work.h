@@ -1,8 +1,9 @@
-// The work of one push on one shard, which its worker does in the server's stead: one pass from the gradient to the
-// weights. The worker offers it, the server says when.
+// The work of one push on one shard, done by the worker instead of the server, in one pass from the gradient to the
+// weights. The worker offers it and the server grants it.
 //
-// It can be left at any time, and gone on with by another thread: what is not used of the gradient then lies in the
-// worker's slot. If it was not granted yet, the server finds it there, or grants it after all.
+// The worker can leave the work at any time, and another thread continues it: the unused part of the gradient is then
+// in the worker's slot. If the server has not claimed the offer, it finds the gradient there; otherwise the work is
+// done after the grant.
 #pragma once
 
 #include <cstddef>
@@ -22,25 +23,25 @@ class GrantedWork {
     Clock clock;
   };
 
-  /// It has been offered. `gradient`, and `out` for the new weights, are of the shard.
+  /// The work has been offered. `gradient`, and `out` for the new weights, begin at the shard's first element.
   GrantedWork(Shard& shard, Memory& memory, const Layout& layout, Push push, const std::byte* gradient, std::byte* out)
       : shard_(&shard), memory_(&memory), elements_(layout.elements()), push_(push), gradient_(gradient), out_(out) {}
 
-  /// Whether the server has said so.
+  /// Whether the server has granted the work, which `version`, `advance` and `obstacle` require.
   bool is_granted();
-  /// When it is granted: the version that it makes; 0: none, the gradient is discarded.
+  /// The version that the update creates; 0 if the gradient is discarded.
   Version version() const { return work_.update == 0 ? 0 : work_.ticket.version; }
 
-  /// When it is granted: goes on for as long as nobody is in the way, by `most` blocks. Whether it is done.
+  /// Works on at most `most` blocks, until earlier work is in the way. Returns whether all is done.
   bool advance(std::size_t most = std::numeric_limits<std::size_t>::max());
   std::size_t blocks_done() const { return block_; }
-  /// When it is granted: what it waits for; valid as long as this.
+  /// The work in the way; valid while this object lives.
   Obstacle obstacle() const { return behind(shard_->pipeline(), work_.ticket, wanted_); }
 
-  /// What is lent goes back: the rest of the gradient is copied, and no weights are given.
+  /// Copies the rest of the caller's gradient into the slot, and stops writing to `out`.
   void leave();
-  /// When it is left: takes it up if it is granted, or gives it to the server. Whether the server has it, or it is
-  /// done.
+  /// After `leave`: continues granted work, or takes the offer back and passes the gradient to the server. Returns
+  /// whether the work is done or is the server's.
   bool advance_left(std::size_t most);
 
  private:
@@ -51,13 +52,13 @@ class GrantedWork {
   Memory* memory_;
   Elements elements_;
   Push push_;
-  const std::byte* gradient_;  // null: it lies in the slot
+  const std::byte* gradient_;  // null: the slot has it
   std::byte* out_;
   bool is_granted_ = false;
   Shard::Work work_{};
-  std::size_t block_ = 0;   // all before it is done
-  std::size_t free_ = 0;    // nobody is in the way before it
-  std::size_t wanted_ = 0;  // that nobody shall be in the way of
+  std::size_t block_ = 0;   // blocks done
+  std::size_t free_ = 0;    // blocks that no earlier work is in the way of
+  std::size_t wanted_ = 0;  // the last block that `advance` asked for
 };
 
 }  // namespace pyc::server

@@ -1,4 +1,4 @@
-// What is there by the protocol.
+// Access to optional values that must exist by the protocol.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace pyc::server {
 
-/// The value; InternalError if there is none.
+/// Throws InternalError if there is no value.
 template <class Optional>
 auto&& known(Optional& value) {
   if (!value) throw InternalError("a parameter server: something is not there that its protocol promises");

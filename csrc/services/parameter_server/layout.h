@@ -1,7 +1,5 @@
-// Who has what: the weights are cut into shards of nearly equal length, one per server.
-//
-// A server keeps its shard in the accumulator type: 16-bit floats are kept, summed and updated in float32, and narrowed
-// when they are given to a worker.
+// The partition of the weights into shards of nearly equal length, one per server. A server keeps its shard in the
+// accumulator type: 16-bit floats are stored, summed and updated in float32, and narrowed when a worker reads them.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +24,6 @@ class Layout {
 
   std::size_t workers() const { return options_.workers.size(); }
   std::size_t shards() const { return options_.servers.size(); }
-  /// The elements of a shard: [first(shard), first(shard + 1)).
   std::size_t first(std::size_t shard) const { return std::min(options_.count, units() * shard / shards() * unit()); }
   std::size_t count(std::size_t shard) const { return first(shard + 1) - first(shard); }
 
@@ -40,7 +37,7 @@ class Layout {
     if (found == ranks.end() || *found != rank) return std::nullopt;
     return static_cast<std::size_t>(found - ranks.begin());
   }
-  /// Shards begin at cache lines, unless there are too few.
+  /// Shards begin at cache lines, unless there are fewer lines than shards.
   std::size_t unit() const {
     const std::size_t line = 64 / wide_bytes();
     return options_.count / line >= shards() ? line : 1;

@@ -36,7 +36,7 @@ Ledger::Ledger(const Options& options, std::byte* memory, bool first, Seconds no
   ::new (counts_) Counts{};
 }
 
-// ------------------------------------------------------------------------------------------------ what comes
+// ------------------------------------------------------------------------------------------------ events
 
 void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisions& decisions) {
   WorkerRow& row = rows_[worker];
@@ -72,7 +72,6 @@ void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisi
   release(now, decisions);
 }
 
-/// The gradient goes into an accumulator, if anywhere.
 void Ledger::take(const Verdict& verdict, Step& step) {
   step.clock = rows_[step.worker].clock;
   if (!verdict.use) return;
@@ -99,7 +98,7 @@ void Ledger::look(Seconds now, Decisions& decisions) {
   release(now, decisions);
 }
 
-// ------------------------------------------------------------------------------------------------ what follows
+// ------------------------------------------------------------------------------------------------ decisions
 
 void Ledger::change(Worker worker, Presence presence, Seconds now, Decisions& decisions) {
   const std::uint64_t superstep = server_->superstep;
@@ -126,7 +125,7 @@ void Ledger::follow(const Verdict& verdict, Step step, Decisions& decisions) {
   if (step.has_gradient() || step.update != 0 || step.turn) decisions.steps.push_back(std::move(step));
 }
 
-/// Again and again: to let one go may let another go.
+/// Repeats until nothing changes, because a release may allow another one.
 void Ledger::release(Seconds now, Decisions& decisions) {
   for (bool changed = true; changed;) {
     changed = false;

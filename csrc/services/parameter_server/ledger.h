@@ -1,7 +1,8 @@
-// What is counted around a policy: pushes, updates, who waits since when, who is let go, who is missing.
+// The state around a policy: counts of pushes and updates, and which workers wait, are released or are missing. The
+// ledger asks the policy and returns decisions: releases, and steps that all shards execute in the same order.
 //
-// It asks the policy and says what follows: steps, which every shard makes in this order, and releases. No I/O and no
-// clock: `now` is of whoever holds it. Its memory is plain and may be shared: then callers hold a lock.
+// No I/O and no clock: callers pass `now`. Its memory is plain data. If processes share it, they hold a lock during
+// each call.
 #pragma once
 
 #include <algorithm>
@@ -24,33 +25,33 @@ struct Part {
   double weight;
 };
 
-/// What a shard does, one after the other: it takes the gradient of that push, and updates its weights.
+/// A step of a shard: take the gradient of a push, then update the weights.
 struct Step {
   static constexpr Clock kNoPush = 0;
 
   Worker worker = 0;
-  Clock clock = kNoPush;    ///< the push that has a gradient; from 1
-  bool use = false;         ///< it goes into its worker's accumulator; else it is thrown away
-  bool adds = false;        ///< ... which has something already
-  bool next = false;        ///< ... the second one
-  bool turn = false;        ///< in the end every worker's second accumulator takes the place of the first
-  bool keep = false;        ///< the update leaves the accumulators as they are; else they are empty afterwards
-  Version update = 0;       ///< the number of the update, from 1; 0: none
-  std::vector<Part> parts;  ///< of the update, ascending
+  Clock clock = kNoPush;    ///< the push with the gradient, from 1, or kNoPush
+  bool use = false;         ///< the gradient goes into its worker's accumulator; otherwise it is discarded
+  bool adds = false;        ///< ... and is added to the values there; otherwise it replaces them
+  bool next = false;        ///< ... the second accumulator
+  bool turn = false;        ///< at the end, each worker's second accumulator replaces its first
+  bool keep = false;        ///< the update keeps the accumulators; otherwise it empties them
+  Version update = 0;       ///< number of the update, from 1; 0: none
+  std::vector<Part> parts;  ///< ascending
 
   bool has_gradient() const { return clock != kNoPush; }
-  /// Whether the gradient goes into this update and into no other: then it need not come into an accumulator.
+  /// Whether only this update uses the gradient, which then needs no accumulator.
   bool is_used_up() const {
     if (!use || adds || next || keep) return false;
     return std::any_of(parts.begin(), parts.end(), [this](const Part& part) { return part.worker == worker; });
   }
 };
 
-/// How a push came out, and from which version of the weights its worker may go on.
+/// The result of a push. The worker continues from `version` of the weights.
 struct Outcome {
   Clock clock = 0;
   Version version = 0;
-  std::uint64_t staleness = 0;  ///< updates between the weights of the gradient and its push
+  std::uint64_t staleness = 0;  ///< updates between the gradient's weights and its push
   bool used = false;
 };
 
@@ -62,7 +63,7 @@ struct Release {
 struct Decisions {
   std::vector<Step> steps;
   std::vector<Release> releases;
-  std::vector<Worker> missing;  ///< taken out now
+  std::vector<Worker> missing;
 
   void clear() {
     steps.clear();
@@ -71,51 +72,50 @@ struct Decisions {
   }
 };
 
-inline constexpr std::size_t kAges = 64;         ///< of the histogram; the last counts all that are older
-inline constexpr std::size_t kSupersteps = 256;  ///< that are remembered
+inline constexpr std::size_t kAges = 64;  ///< bins of the histogram; the last one counts all older gradients
+inline constexpr std::size_t kSupersteps = 256;
 
 struct Superstep {
   Seconds length;
-  Seconds slack;  ///< the longest wait for its end
+  Seconds slack;  ///< longest wait of a worker for its end
 };
 
-/// Counts of one worker. What a worker asks often is atomic: it may look without the lock.
+/// Counts of one worker, which reads `released` and `outcome` without the lock.
 struct Account {
-  std::uint64_t pushes = 0;     ///< with a gradient
-  std::uint64_t discarded = 0;  ///< of them
-  std::uint64_t given_up = 0;   ///< and pushes without an effect
+  std::uint64_t pushes = 0;     ///< gradients
+  std::uint64_t discarded = 0;  ///< gradients that the policy discarded
+  std::uint64_t given_up = 0;   ///< trials given up, and skipped gradients
   Seconds waiting = 0;
-  Seconds called = 0;                ///< when its newest push or give-up came
-  std::uint32_t filled[2] = {0, 0};  ///< whether its accumulators, the first and the second, have something
+  Seconds called = 0;                ///< time of its newest push or give-up
+  std::uint32_t filled[2] = {0, 0};  ///< whether its first and second accumulator have values
   Outcome pending;                   ///< of its newest push
-  Outcome outcome;                   ///< of the newest after which it was let go; before `released`
-  std::atomic<Clock> released{0};    ///< pushes after which it has been let go
+  Outcome outcome;                   ///< of the newest push with a release; written before `released`
+  std::atomic<Clock> released{0};    ///< pushes with a release
 };
 
 struct Counts {
   std::uint64_t ages[kAges] = {};          ///< pushes by staleness
-  Superstep supersteps[kSupersteps] = {};  ///< superstep k, from 1, at (k - 1) % kSupersteps
+  Superstep supersteps[kSupersteps] = {};  ///< superstep k, from 1, is at (k - 1) % kSupersteps
 };
 
 class Ledger {
  public:
   static std::size_t bytes(std::size_t workers);
-  /// Of that many bytes, aligned to a cache line. `first`: it is new; else another has made it.
+  /// `memory`: bytes(workers), aligned to a cache line. `first`: initializes it; otherwise another ledger has done so.
   Ledger(const Options& options, std::byte* memory, bool first, Seconds now);
 
-  // Each adds to `decisions`.
+  // These append to `decisions`.
 
-  /// A gradient; one that counts, but is thrown away before it comes here, as if it were zero; a trial that is given
-  /// up.
+  /// kSkipped: a gradient that the worker has discarded; the policy counts it as zero. kGivenUp: a trial without a
+  /// gradient.
   enum class Kind : std::uint64_t { kGradient, kSkipped, kGivenUp };
-  /// A push, computed on the weights of `version`.
+  /// `version`: of the weights that the gradient was computed on.
   void push(Worker worker, Kind kind, Version version, Seconds now, Decisions& decisions);
   void leave(Worker worker, Seconds now, Decisions& decisions);
-  /// Takes out who is missing. To be called when the deadline has passed.
+  /// Takes out missing workers. Call it when the deadline has passed.
   void look(Seconds now, Decisions& decisions);
   Seconds deadline() const { return policy_->deadline(table()); }
 
-  /// Workers whose push others wait for.
   std::vector<Worker> awaited();
   const Account& account(Worker worker) const { return accounts_[worker]; }
   const WorkerRow& row(Worker worker) const { return rows_[worker]; }

@@ -1,4 +1,4 @@
-// What ranks say to each other where servers serve. Gradients and weights themselves are no active messages.
+// Messages between the ranks of a served parameter server. Gradients and weights travel separately (Transfers).
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace pyc::server::messages {
 
-/// To the coordinator: the sender pushes.
+/// Worker to coordinator.
 struct Push {
   std::uint64_t kind;  // Ledger::Kind
   Version version;
 };
 
-/// To the coordinator: the sender leaves, until it pushes again.
+/// Worker to coordinator: takes no part until its next push.
 struct Leave {};
 
-/// To servers: parts of the update of the next Step: workers from `first` to `last`, of one weight.
+/// Coordinator to servers, before a Step: parts of its update. Workers `first` to `last` have the same weight.
 struct PartsOf {
   std::uint32_t first;
   std::uint32_t last;
-  std::uint64_t weight;  // the bits of a double
+  std::uint64_t weight;  // bit pattern of a double
 };
 struct Parts {
   using Tail = PartsOf;
 };
 
-/// To servers: what they do next.
+/// Coordinator to servers: the next step (Ledger). `flags`: StepFlag in served.cc.
 struct Step {
   std::uint32_t worker;
   std::uint32_t flags;
@@ -35,7 +35,7 @@ struct Step {
   Version update;
 };
 
-/// To a worker: it may go on.
+/// Releases a worker. The fields are an Outcome.
 struct Release {
   Clock clock;
   Version version;
@@ -43,39 +43,40 @@ struct Release {
   std::uint64_t used;
 };
 
-/// To a server: the sender wants its weights, of this version or a later one; if `clock` is not 0, what elastic
-/// averaging has made of that push.
+/// Reader to server: send weights of `version` or later. In elastic averaging, if `clock` is not 0: send the averaged
+/// weights of that push.
 struct Pull {
   Version version;
   Clock clock;
 };
 
-/// The sender has a gradient or weights for the receiver (Transfers::Kind); `number` is the push, or the version.
+/// The sender has a gradient (`number`: the push) or weights (`number`: the version) for the receiver. `kind`:
+/// Transfers::Kind.
 struct Offer {
   std::uint64_t kind;
   std::uint64_t number;
 };
 
-/// The sender takes them: it has posted a receive.
+/// The sender has posted a receive for the offer.
 struct Accept {
   std::uint64_t kind;
 };
 
-/// To the coordinator: the sender has closed it. From it: all have.
+/// Closed: the sender has closed the server. AllClosed, from the coordinator: every rank has.
 struct Closed {};
 struct AllClosed {};
 
-/// To the coordinator: whose pushes are waited for? Answered by some of them, and last by one that is final.
+/// Asks the coordinator which pushes others wait for. The answer is one or more Awaited, the last one with `final` set.
 struct Ask {};
 struct Awaited {
   using Tail = std::uint32_t;
   std::uint64_t final;
 };
 
-/// The function of the sender, a server, has thrown: the weights are unusable.
+/// The update function of the sender, a server, has thrown: the weights are unusable.
 struct Failed {};
 
-/// To the coordinator: what has been counted? Answered in pieces, in order.
+/// Asks the coordinator for the ledger's memory. The answer is pieces in order; `first` is a piece's first word.
 struct AskCounts {};
 struct CountsPiece {
   using Tail = std::uint64_t;

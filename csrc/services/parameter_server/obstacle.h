@@ -1,4 +1,4 @@
-// What a call waits for, if it is not the push of a worker: work of other ranks on the weights, which it comes behind.
+// The work on the weights that a call waits for, if it does not wait for a push.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 namespace pyc::server {
 
 struct Obstacle {
-  std::function<std::optional<Rank>()> rank;  ///< whose work holds it up
-  std::function<void(Seconds)> sleep;         ///< until that may have gone on; empty: nobody would say so
+  std::function<std::optional<Rank>()> rank;  ///< the rank whose work is in the way
+  std::function<void(Seconds)> sleep;         ///< sleeps until it may have advanced; empty: cannot be awaited
 };
 
-/// A place in a pipeline, before a block.
+/// The work before `ticket` in a block.
 inline Obstacle behind(Pipeline& pipeline, const Ticket& ticket, const std::size_t& block) {
   return {[&pipeline] { return pipeline.slowest(); },
           [&pipeline, &ticket, &block](Seconds limit) { pipeline.sleep(ticket, block, limit); }};

@@ -1,7 +1,7 @@
-// What a parameter server is: what it keeps, who serves it, how gradients change it, and when (its policy).
+// Options of a parameter server: its weights, its servers and workers, its policy, and its update rule.
 //
-// Reference: Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021. Sections, figures
-// and algorithms in this folder are its, unless another paper is named.
+// Reference: Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021. Sections, figures,
+// equations and algorithms in this folder refer to it unless another paper is named.
 #pragma once
 
 #include <cstddef>
@@ -27,23 +27,22 @@ enum class Sync : std::uint32_t {
   kMindFlayer,
 };
 
-/// Whether each gradient that is used is an update by itself.
+/// Whether each used gradient is an update by itself.
 constexpr bool updates_by_each(Sync sync) {
   return sync == Sync::kAsp || sync == Sync::kSsp || sync == Sync::kDssp || sync == Sync::kElasticBsp ||
          sync == Sync::kRingmaster || sync == Sync::kRescaled;
 }
 
-/// Which of csrc/zipline solves for ElasticBSP's barrier.
+/// The algorithm of csrc/zipline that chooses ElasticBSP's barrier.
 enum class Solver : std::uint32_t { kLinear, kZipline, kZiplineOpt, kZiplineOptBs, kGridScan, kFullGridScan };
 
-/// Each policy reads those that it has.
 struct SyncOptions {
   Sync kind = Sync::kBsp;
-  std::uint64_t low = 0, high = 0;  ///< staleness: SSP(low), DSSP(low, high)
+  std::uint64_t low = 0, high = 0;  ///< bounds of staleness: SSP(low), DSSP(low, high)
   std::uint64_t lookahead = 15;     ///< ElasticBSP's R
   Solver solver = Solver::kLinear;
-  bool weigh_length = false;          ///< ElasticBSP, ours: least waiting per time, not least waiting
-  double patience = 10;               ///< times the longest interval, until a worker that others wait for is missing
+  bool weigh_length = false;          ///< ElasticBSP, ours: least waiting per time instead of least waiting
+  double patience = 10;               ///< in longest intervals: after that time, an awaited worker is missing
   std::uint64_t limit = 1;            ///< Ringmaster's R, Rennala's S
   std::vector<std::uint64_t> trials;  ///< MindFlayer, by worker
   std::vector<Seconds> allotted;      ///< MindFlayer, by worker: time of a trial
@@ -53,16 +52,15 @@ enum class Rule : std::uint32_t {
   kSgd,
   kAdam,
   kElastic,
-  kFunction,  ///< the application's
+  kFunction,  ///< a function of the application
 };
 
-/// How a gradient changes the weights.
 struct UpdateOptions {
   Rule rule = Rule::kSgd;
   double rate = 0;
   double momentum = 0;                                ///< SGD
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< Adam
-  double alpha = 0;                                   ///< elastic averaging: what is pushed are weights
+  double alpha = 0;                                   ///< elastic averaging, where workers push weights
 };
 
 struct Options {
@@ -71,7 +69,7 @@ struct Options {
   DataType type = DataType::kFloat32;  ///< a float type
   std::vector<Rank> workers;           ///< ascending
   std::vector<Rank> servers;           ///< ascending; each has a shard
-  bool direct = false;                 ///< whoever pushes updates the weights itself, in the memory of the one node
+  bool direct = false;                 ///< workers update the weights themselves, in the memory of a single node
   SyncOptions sync;
   UpdateOptions update;
 };

@@ -78,7 +78,7 @@ void ParameterServer::push_pull(Kind kind, const std::byte* gradient, std::byte*
   pull(out, limit);
 }
 
-// ------------------------------------------------------------------------------------------------ the end
+// ------------------------------------------------------------------------------------------------ closing
 
 void ParameterServer::tell_closed() {
   board_->close();
@@ -110,7 +110,7 @@ void ParameterServer::wait_for(const std::string& what, const std::function<bool
                     limit.timeout, limit.interrupt);
 }
 
-/// Who is in the way: work of a rank of this node, which need not be asked, or pushes that do not come.
+/// The ranks in the way. Work of a rank of this node is known without asking it.
 std::vector<Awaited> ParameterServer::find_awaited(const Limit& limit, const Obstacle& obstacle) {
   std::vector<Awaited> all;
   if (obstacle.rank) {

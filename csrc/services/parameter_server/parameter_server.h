@@ -1,5 +1,5 @@
-// A parameter server as one rank sees it: what workers call, and how a call waits. Where the weights are and
-// who updates them is that of derived classes: servers serve (Served), or whoever pushes updates them (Direct).
+// A parameter server as one rank sees it: the application's calls, and how they wait. Derived classes decide where the
+// weights are and who updates them: server processes (Served) or the workers themselves (Direct).
 //
 // One thread of the application at a time.
 #pragma once
@@ -25,14 +25,14 @@ namespace pyc::server {
 
 class ParameterServer : public Service {
  public:
-  /// How long a call may take, and what is asked meanwhile.
+  /// Limits of a blocking call. `interrupt` is called while it waits.
   struct Limit {
-    Seconds timeout;  ///< negative: no limit
+    Seconds timeout;  ///< negative: unlimited
     const Engine::Interrupt& interrupt;
   };
 
-  /// Collective. `weights`: the first ones; those of the servers count. What cannot be had on one rank is a
-  /// std::runtime_error on all. The result keeps the engine alive.
+  /// Collective. `weights`: the initial weights; those on the servers count. If one rank fails, all raise
+  /// std::runtime_error. The result keeps the engine alive.
   static std::shared_ptr<ParameterServer> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                  const std::byte* weights, Update update, const Nodes& nodes,
                                                  const Limit& limit);
@@ -40,13 +40,12 @@ class ParameterServer : public Service {
   // ---- workers
 
   using Kind = Ledger::Kind;
-  /// Hands a gradient over, or null of other kinds. Waits until the push before is let go. After a StallError nothing
-  /// is handed over.
+  /// Hands over a gradient, or null for other kinds. Waits for the release after the previous push. If that raises
+  /// StallError, nothing has been handed over.
   void push(Kind kind, const std::byte* gradient, const Limit& limit);
-  /// Whether the worker has been let go after that push of its own.
   virtual bool is_released(Clock clock) = 0;
   void wait(Clock clock, const Limit& limit);
-  /// Of the newest push that has been let go.
+  /// Of the newest push with a release.
   virtual Outcome outcome() const = 0;
   /// Takes no part until the next push.
   virtual void suspend(const Limit& limit) = 0;
@@ -54,15 +53,16 @@ class ParameterServer : public Service {
 
   // ---- all ranks
 
-  /// The weights, as elements: of a worker those after its push, when it is let go; of others the newest.
+  /// Reads the weights in the element type. A worker waits for its release, and gets the weights after its push; other
+  /// ranks get the newest ones.
   void pull(std::byte* out, const Limit& limit);
-  /// `push` and `pull`. After a StallError in the pull, `pull` goes on.
+  /// `push`, then `pull`. After a StallError in the pull, call `pull` to continue.
   virtual void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit);
-  /// Of the weights that this rank has been given last.
+  /// Of the weights that this rank read last.
   Version version() const { return given_.load(); }
-  /// The ledger's memory, as of one moment.
+  /// A consistent copy of the ledger's memory.
   virtual std::vector<std::byte> counts(const Limit& limit) = 0;
-  /// Of this server, whose function must be called by a thread that is lent; else null.
+  /// The calls of this rank's update function, which a thread of the application must serve. Null if there are none.
   virtual std::shared_ptr<UpdateCalls> update_calls() const { return nullptr; }
 
   void check_usable() override {
@@ -76,18 +76,17 @@ class ParameterServer : public Service {
   ParameterServer(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
   virtual void start(const std::byte* weights) = 0;
-  /// std::runtime_error if a function has left them half changed.
+  /// std::runtime_error if a failed update has left the weights unusable.
   virtual void check_whole() const = 0;
 
-  /// What `push` does once the push before is let go, and what `pull` does once the own push is.
+  /// `push` after the previous push's release, and `pull` after the own push's.
   virtual void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) = 0;
   virtual void fetch(std::byte* out, const Limit& limit) = 0;
 
-  /// Ranks whose pushes are waited for, if that can be found out; takes half a second at most.
+  /// Ranks whose pushes are awaited; nothing if unknown. Takes at most half a second.
   virtual std::optional<std::vector<Rank>> awaited(const Limit& limit) = 0;
-  /// Sleeps until something may have changed; false if nobody would say so.
+  /// Sleeps until the call may continue. Returns false if nothing would wake it.
   virtual bool sleep(Seconds, const std::function<bool()>&) { return false; }
-  /// What there is to do while this rank waits, again and again.
   virtual void attend() {}
 
   messages::Messages mailbox() const { return {*engine_, id()}; }
@@ -95,12 +94,10 @@ class ParameterServer : public Service {
   bool is_elastic() const { return options_.update.rule == Rule::kElastic; }
 
   void check_worker() const;
-  /// Until the push before is let go.
   void wait_for_turn(const Limit& limit);
-  /// Until `done()`; StallError with `what`, and with who is in the way: work of others, or pushes that do not come.
+  /// Until `done()`. StallError names `what` and the ranks in the way, by their work or by missing pushes.
   void wait_for(const std::string& what, const std::function<bool()>& done, const Limit& limit,
                 const Obstacle& obstacle = {});
-  /// Tells the ranks of this node.
   void tell_closed() override;
 
   Memory& memory_;
@@ -109,10 +106,10 @@ class ParameterServer : public Service {
   const std::optional<Worker> worker_;
   std::unique_ptr<Board> board_;
 
-  // The application's.
+  // Written by the application's thread only.
   std::atomic<Clock> clock_{0};
   std::atomic<Version> given_{0};
-  bool has_reply_ = false;  // elastic averaging: what has become of the pushed weights
+  bool has_reply_ = false;  // elastic averaging: the averaged weights of the last push can be pulled
 
  private:
   std::optional<Report> progress(std::uint64_t) const override { return std::nullopt; }

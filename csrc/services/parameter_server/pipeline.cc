@@ -3,11 +3,11 @@
 namespace pyc::server {
 namespace {
 
-constexpr Seconds kPatience = 1e-3;  // for what takes microseconds
+constexpr Seconds kPatience = 1e-3;  // the mutex is held for microseconds
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------ taking a place
+// ------------------------------------------------------------------------------------------------ tickets
 
 Pipeline::Turn::Turn(Pipeline& pipeline, Rank rank)
     : pipeline_(pipeline), rank_(rank), held_(pipeline.shared_.mutex.try_lock_for(kPatience)) {
@@ -56,16 +56,16 @@ std::optional<Ticket> Pipeline::enter(bool exclusive, Rank rank) {
   return turn.enter(exclusive);
 }
 
-// ------------------------------------------------------------------------------------------------ who is before
+// ------------------------------------------------------------------------------------------------ order
 
-/// Whether the work of that ticket has not left the block.
+/// Whether the work with that ticket has not left the block.
 bool Pipeline::is_before(std::uint64_t number, std::size_t block) const {
   const Entry& entry = entry_of(number);
   if (entry.passed.load(std::memory_order_acquire) > block) return false;
-  return entry.ticket.load(std::memory_order_acquire) == number;  // else it is taken again: it was done
+  return entry.ticket.load(std::memory_order_acquire) == number;  // otherwise the entry was reused: done
 }
 
-/// The number of the oldest work that it waits for before it enters a block; 0: none.
+/// The ticket of the oldest work that `ticket` waits for in the block; 0: none.
 std::uint64_t Pipeline::before(const Ticket& ticket, std::size_t block) const {
   const std::uint64_t oldest = ticket.number > kTickets ? ticket.number - kTickets + 1 : 1;
   const std::uint64_t first = std::max(ticket.previous, oldest);

@@ -1,4 +1,4 @@
-// The engine's side: what a server and the coordinator do, under the engine's progress lock.
+// The engine's side of servers and the coordinator, under the engine's progress lock.
 #include "services/parameter_server/served.h"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ bool Served::advance() {
   return serve_readers() || moved;
 }
 
-/// What policies want to be asked for, and not too often.
+/// The policy's deadline, but not before the next permitted look.
 Seconds Served::deadline() const {
   if (!ledger_ || all_closed_) return kNever;
   return std::max(ledger_->deadline(), next_look_);
@@ -112,14 +112,13 @@ bool Served::is_idle() const {
 
 // ------------------------------------------------------------------------------------------------ a server
 
-/// Before anybody is sent weights that are not what they should be. On this node their memory says so.
+/// Called before readers get the broken weights. Ranks of this node see the failure in shared memory.
 void Served::tell_failure() {
   if (failed_ != kNoRank || !calls_->has_thrown() || is_calling()) return;
   failed_ = rank();
   mailbox().broadcast(messages::Failed{});
 }
 
-/// Takes gradients that are offered into slots that are free.
 bool Served::take_offers() {
   return std::erase_if(offers_, [this](const auto& offer) {
            const Worker from = known(layout_.worker_of(offer.first));
@@ -143,7 +142,7 @@ bool Served::serve_readers() {
   return moved;
 }
 
-/// Whether what the reader wants is copied, and offered.
+/// Returns whether the wanted weights are copied and offered.
 bool Served::serve(Rank to, Reader& reader) {
   Shard& shard = *shard_at(known(layout_.shard_of(rank())));
   Pipeline& pipeline = shard.pipeline();
@@ -194,12 +193,12 @@ void Served::publish() {
       take_release(message);
     } else {
       mailbox().send(to, message);
-      notify(to);  // who sleeps looks again; of another node nobody sleeps for long
+      notify(to);  // wakes a sleeping rank of this node; ranks of other nodes do not sleep for long
     }
   }
 }
 
-/// Workers of one weight that follow each other are said at once.
+/// Consecutive workers with the same weight share a range.
 void Served::tell_servers(const Step& step) {
   std::vector<messages::PartsOf> ranges;
   for (const Part& part : step.parts) {
@@ -333,14 +332,14 @@ void Served::receive(Rank from, ConstBytes bytes) {
       [this](Rank, const messages::CountsPiece& piece, std::span<const std::uint64_t> tail) {
         const auto all = std::as_bytes(tail);
         if (piece.first == 0) counts_.clear();
-        if (counts_.size() != piece.first * sizeof(std::uint64_t)) return;  // of an answer that nobody waits for
+        if (counts_.size() != piece.first * sizeof(std::uint64_t)) return;  // of an answer that no call waits for
         counts_.insert(counts_.end(), all.begin(), all.end());
       },
   };
   Messages::deliver(from, bytes, receive);
 }
 
-// ------------------------------------------------------------------------------------------------ the end
+// ------------------------------------------------------------------------------------------------ closing
 
 void Served::tell_closed() {
   ParameterServer::tell_closed();

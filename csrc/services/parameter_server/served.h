@@ -1,10 +1,10 @@
-// A parameter server whose servers serve: each from its engine's progress, whatever its application does.
+// A parameter server with server processes. Each serves from its engine's progress, whatever its application does.
 //
-// The lowest server is the coordinator: workers tell it of their pushes, it alone asks the policy, and tells all
-// servers what to do, in the same order, and workers when they may go on. Gradients go to the servers directly: a
-// worker of a server's node copies its part into its slot there, and one of another node sends it (Transfers). Weights
-// likewise. Who shares memory with all servers, and waits for the weights, does the work on them himself if it is an
-// update by his gradient: the servers say when (Shard::Work).
+// The lowest server is the coordinator. It receives all pushes, asks the policy, sends each server the same steps in
+// the same order, and releases workers. Gradients go to the servers directly: a worker on the server's node copies its
+// part into its slot, and other workers send it (Transfers). Weights travel the same way. If each gradient is an update
+// by itself, a worker that shares memory with all servers and waits for the weights updates them itself, when the
+// servers grant it (Shard::Work).
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace pyc::server {
 
 class Served final : public ParameterServer {
  public:
-  /// `update`: in place of a rule, or empty.
+  /// `update`: replaces the update rule; may be empty.
   Served(Engine& engine, Memory& memory, Options options, Update update, const Nodes& nodes);
   ~Served() override;
 
@@ -39,7 +39,8 @@ class Served final : public ParameterServer {
   bool busy() const override { return (!is_idle() && !is_calling()) || is_push_near(); }
   bool in_background() const override { return true; }
   Seconds deadline() const override;
-  /// What each rank has asked for has come before its goodbye, and what the coordinator has decided before its last.
+  /// Messages of a rank arrive in order: a rank's requests before its Closed, the coordinator's decisions before
+  /// AllClosed.
   bool finished() const override { return all_closed_ && open_ranks_ == 0 && left_.empty() && is_idle(); }
   std::vector<Rank> not_closed() const override;
 
@@ -55,18 +56,18 @@ class Served final : public ParameterServer {
   bool sleep(Seconds limit, const std::function<bool()>& done) override;
 
  private:
-  /// What this rank has asked a server of another node for.
+  /// A request of this rank to a server of another node.
   struct Question {
-    bool asked = false;     // ... and not been given
-    bool answered = false;  // the weights lie in `incoming_`
-    Version version = 0;    // of these
-    Clock clock = 0;        // elastic averaging: of which push
+    bool asked = false;     // sent, and not answered yet
+    bool answered = false;  // the weights are in `incoming_`
+    Version version = 0;    // of the weights
+    Clock clock = 0;        // elastic averaging: the push whose averaged weights are wanted
   };
-  /// A rank of another node that wants this server's weights.
+  /// A rank of another node that reads this server's weights.
   struct Reader {
     bool wants = false;
     Version version = 0;
-    Clock clock = 0;  // elastic averaging: what has become of that push
+    Clock clock = 0;  // elastic averaging: the push whose averaged weights it wants
     std::optional<Ticket> ticket;
     std::size_t block = 0;
     bool sends = false;
@@ -76,11 +77,11 @@ class Served final : public ParameterServer {
   static constexpr Seconds kLookPeriod = 0.02;
   static constexpr Seconds kNear = 1e-3;
 
-  /// Nothing is under way but work of the application that is left: that waits for other ranks.
+  /// Nothing is under way, except leftover work of calls, which waits for other ranks.
   bool is_idle() const;
-  /// Workers push one after the other: a server that naps at once answers the next one late.
+  /// Workers push in rapid succession, and a server that naps at once would answer the next one late.
   bool is_push_near() const { return engine_->transport().now() < last_step_ + kNear; }
-  /// A function may take long: it has its core for itself.
+  /// An update function may take long, so it gets the core to itself.
   bool is_calling() const { return executor_ && executor_->is_calling(); }
   Shard* shard_at(std::size_t s) const { return board_->shard(s); }
   void check_whole() const override;
@@ -130,33 +131,33 @@ class Served final : public ParameterServer {
   std::vector<std::byte> ledger_memory_;
   Decisions decisions_;
   std::vector<bool> closed_ranks_;
-  Rank open_ranks_;  // how many have not closed it, this one included
+  Rank open_ranks_;  // ranks that have not closed the server, including this one
   Seconds next_look_ = 0;
 
-  Update function_;                       // until the server's calls have it
-  std::shared_ptr<UpdateCalls> calls_;    // the server's, if there is a function
+  Update function_;                       // moved into the server's `calls_`
+  std::shared_ptr<UpdateCalls> calls_;    // the server's, if there is an update function
   std::optional<Executor> executor_;      // the server's
-  Seconds last_step_ = -kNever;           // when it last did something
-  std::vector<Part> parts_;               // of its next step
-  std::map<Rank, std::uint64_t> offers_;  // gradients that are offered and not accepted: pushes
+  Seconds last_step_ = -kNever;           // time of the executor's last progress
+  std::vector<Part> parts_;               // of the executor's next step
+  std::map<Rank, std::uint64_t> offers_;  // gradients offered and not accepted yet: number of the push
   std::map<Rank, Reader> readers_;
 
-  std::vector<std::size_t> local_, remote_;  // shards of this node, and of others
+  std::vector<std::size_t> local_, remote_;  // shards on this node, and on others
   Transfers transfers_;
-  BufferPtr outgoing_;                          // the worker's: its gradient for servers of other nodes
-  BufferPtr incoming_;                          // weights of servers of other nodes
-  std::atomic<std::size_t> open_gradients_{0};  // offered by this worker and not sent yet
+  BufferPtr outgoing_;                          // the worker's gradient for servers of other nodes
+  BufferPtr incoming_;                          // weights from servers of other nodes
+  std::atomic<std::size_t> open_gradients_{0};  // this worker's gradients that are not sent yet
   std::vector<Question> questions_;             // by server
-  std::vector<GrantedWork> left_;               // to the engine; under the progress lock
+  std::vector<GrantedWork> left_;               // for the engine; under the progress lock
   std::atomic<bool> has_left_{false};
-  Clock last_gradient_ = 0;  // the application's
+  Clock last_gradient_ = 0;  // push of the newest gradient; used by the application's thread
   std::atomic<Clock> released_{0};
   Outcome outcome_;  // under the progress lock
   std::atomic<bool> all_closed_{false};
-  std::atomic<Rank> failed_{kNoRank};  // the server whose function has thrown, as this rank has been told
+  std::atomic<Rank> failed_{kNoRank};  // the server whose update function has thrown, from its message
   std::vector<Rank> awaited_;
   bool awaited_is_known_ = false;
-  std::vector<std::byte> counts_;  // as far as they have come
+  std::vector<std::byte> counts_;  // pieces received so far
 };
 
 }  // namespace pyc::server

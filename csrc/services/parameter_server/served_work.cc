@@ -1,6 +1,6 @@
-// A push and a pull in one pass, where all servers share this worker's memory and each gradient is an update by itself:
-// the server says when, and the worker does the work. To copy a gradient into its slot, and the weights out of the
-// shard, would go through memory twice as often.
+// A push and a pull in one pass, if all servers share this worker's memory and each gradient is an update by itself.
+// The worker does the work when the server grants it. Copying the gradient into the slot and the weights out of the
+// shard would double the memory traffic.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace pyc::server {
 
 bool Served::works_itself(Kind kind) const {
-  const bool is_function = options_.update.rule == Rule::kFunction;  // a server's, which may keep state there
+  const bool is_function = options_.update.rule == Rule::kFunction;  // it runs on the server, and may keep state there
   return kind == Kind::kGradient && remote_.empty() && updates_by_each(options_.sync.kind) && !is_function;
 }
 
@@ -28,12 +28,12 @@ void Served::push_pull(Kind kind, const std::byte* gradient, std::byte* out, con
   const Version made = do_granted(clock, gradient, out, limit);
   track().add("push", begin, clock);
   wait_for("pull after push " + std::to_string(clock), [&] { return is_released(clock); }, limit);
-  if (made < outcome().version) return fetch(out, limit);  // it was let go later, or has made nothing
+  if (made < outcome().version) return fetch(out, limit);  // released later, or gradient discarded
   given_.store(made);
 }
 
-/// The oldest version that `out` then has; 0: the gradient was discarded. After an error the push counts as well: the
-/// engine does the rest. One time limit is for all shards.
+/// Returns the oldest version in `out`; 0: the gradient was discarded. `limit` covers all shards together. After an
+/// error the push counts too, and the engine completes it.
 Version Served::do_granted(Clock clock, const std::byte* gradient, std::byte* out, const Limit& limit) {
   const std::string number = std::to_string(clock);
   const Seconds end = engine_->transport().now() + limit.timeout;
@@ -69,7 +69,7 @@ std::deque<GrantedWork> Served::offered(Clock clock, const std::byte* gradient, 
   return works;
 }
 
-/// Others work behind it: it is done whatever comes, but the caller has his memory back at once.
+/// Other ranks wait for this work, so it is always completed; the caller gets its memory back at once.
 void Served::leave_to_engine(std::deque<GrantedWork> works) {
   for (GrantedWork& work : works) work.leave();
   engine_->exclusively([&] {

@@ -1,4 +1,4 @@
-// The application's side: how a worker hands gradients over, and gets weights.
+// The application's side: pushes and pulls of a served parameter server.
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
@@ -13,10 +13,10 @@
 namespace pyc::server {
 namespace {
 
-/// A reader stays so far behind the server: it is the faster one, and would wait for each block of its own.
+/// The distance of a reader behind the server's update. A reader is faster and would otherwise wait for each block.
 constexpr std::size_t kBlocksApart = 32;
 
-/// For as long as it lives, the server rings when its weights are of that version.
+/// While this object lives, the server wakes the worker when its weights reach the version.
 class Awaiting {
  public:
   Awaiting(std::atomic<Version>* awaited, Version version) : awaited_(awaited) {
@@ -34,7 +34,6 @@ class Awaiting {
 
 }  // namespace
 
-/// What a server's function has left half done is of no use to anybody.
 void Served::check_whole() const {
   Rank by = failed_;
   for (const std::size_t s : local_) {
@@ -55,8 +54,8 @@ void Served::suspend(const Limit&) {
                    messages::Leave{});
 }
 
-/// `decide`: if this rank is the coordinator itself. What is said after the goodbye would not be known to be answered:
-/// who closes meanwhile, in another thread, has said it before or not at all.
+/// `decide` is called if this rank is the coordinator. Checks and sends under one lock: another thread may close, and
+/// after this rank's Closed answers are not guaranteed.
 template <class Decide, class Message>
 void Served::tell_coordinator(const Decide& decide, const Message& message) {
   engine_->exclusively([&] {
@@ -75,9 +74,8 @@ void Served::tell(const Decide& decide, const Message& message) {
   publish();
 }
 
-// ------------------------------------------------------------------------------------------------ handing over
+// ------------------------------------------------------------------------------------------------ pushes
 
-/// Whether the gradient before is out of the way everywhere.
 bool Served::has_room() const {
   const auto is_free = [this](std::size_t s) {
     const Shard::Slot& slot = shard_at(s)->slot(worker());
@@ -86,7 +84,7 @@ bool Served::has_room() const {
   return !has_left_ && open_gradients_.load() == 0 && std::all_of(local_.begin(), local_.end(), is_free);
 }
 
-/// The gradient lies in the slots of this node before anybody is told of it: no server waits for a copy.
+/// Fills the slots of this node before the push is announced, so that no server waits for a copy.
 void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit) {
   check_whole();
   const Clock clock = clock_.load() + 1;
@@ -104,7 +102,7 @@ void Served::wait_for_room(const Limit& limit) {
   wait_for("push " + std::to_string(clock_.load() + 1), [this] { return has_room(); }, limit);
 }
 
-/// Servers of other nodes hear of the push and of its gradient at once.
+/// Announces the push, and offers its gradient to servers of other nodes in the same pass.
 void Served::tell_push(Kind kind, Clock clock) {
   const Version version = given_.load();
   engine_->exclusively([&] {
@@ -117,7 +115,6 @@ void Served::tell_push(Kind kind, Clock clock) {
   engine_->wake();
 }
 
-/// For servers of other nodes, in the accumulator type.
 void Served::stage(const std::byte* gradient) {
   for (const std::size_t s : remote_) load(s, part(outgoing_.get(), s, layout_.wide_bytes()), gradient);
 }
@@ -141,7 +138,7 @@ void Served::load(std::size_t s, std::byte* into, const std::byte* gradient) con
   stream_copy(into, from, layout_.count(s) * layout_.element_bytes());
 }
 
-// ------------------------------------------------------------------------------------------------ getting
+// ------------------------------------------------------------------------------------------------ pulls
 
 void Served::fetch(std::byte* out, const Limit& limit) {
   check_whole();
@@ -165,22 +162,22 @@ void Served::fetch(std::byte* out, const Limit& limit) {
     oldest = std::min(oldest, questions_[s].version);
     questions_[s].answered = false;
   }
-  check_whole();  // as they are read: a server says so first
+  check_whole();  // a server announces a failure before it sends the broken weights
   given_.store(oldest);
 }
 
-/// Asks, unless it has. An answer to an earlier question may be too old.
+/// Asks unless a request is pending. An answer to an earlier request may be too old.
 bool Served::has_answered(std::size_t s, Version version, Clock reply) {
   Question& question = questions_[s];
   if (question.asked) return false;
   if (question.answered && question.version >= version && question.clock == reply) return true;
-  check_open();  // what is asked after the goodbye need not be answered
+  check_open();  // requests after this rank's Closed may stay unanswered
   question = {.asked = true, .answered = false, .version = 0, .clock = reply};
   mailbox().send(options_.servers[s], messages::Pull{version, reply});
   return false;
 }
 
-/// Of a server on this node; the version.
+/// From a server on this node. Returns the version.
 Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock reply, const Limit& limit,
                            const std::string& what) {
   Shard& shard = *shard_at(s);
@@ -210,15 +207,15 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
       pipeline.passed(held, b);
     }
   } catch (...) {
-    if (ticket) pipeline.passed_all(*ticket);  // it reads no more
+    if (ticket) pipeline.passed_all(*ticket);  // it stops reading
     throw;
   }
   return known(ticket).version;
 }
 
-// ------------------------------------------------------------------------------------------------ questions
+// ------------------------------------------------------------------------------------------------ inquiries
 
-/// Servers of this node ring, and say by that that a message has come too. Others cannot.
+/// Servers of this node notify, also when they send a message. Servers of other nodes cannot.
 bool Served::sleep(Seconds limit, const std::function<bool()>& done) {
   if (local_.empty()) return false;
   return sleep_until_notified(limit, done);

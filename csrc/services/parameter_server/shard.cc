@@ -48,7 +48,7 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
   buffers_ = next;
   constexpr std::uint32_t kFirstRoles = 0U | 1U << 2U | 2U << 4U;
   constexpr std::size_t kHugePage = std::size_t{2} << 20U;
-  // Where the kernel gives huge pages: an update goes through tens of megabytes.
+  // An update passes through tens of megabytes, so ask for huge pages.
   if (stride_ >= kHugePage)
     madvise(weights_, Shard::bytes(layout, shard) - kPipelineBytes - slots_bytes(workers_), MADV_HUGEPAGE);
   for (Worker w = 0; first && w < workers_; ++w) {
@@ -58,7 +58,7 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
 
 void Shard::start(const std::byte* weights) { memory_.load(elements_, weights_, weights, count_); }
 
-/// By one process at a time; the slot's is never changed while its worker looks for it.
+/// One process at a time exchanges buffers, and never the slot while its worker looks for it.
 void Shard::exchange(Worker worker, Role a, Role b) const {
   const std::uint32_t roles = slots_[worker].roles.load();
   const std::uint32_t differ = place(roles, a) ^ place(roles, b);
@@ -73,7 +73,7 @@ bool Shard::claim_work(Worker worker, Clock clock) const {
 }
 
 void Shard::grant_work(Worker worker, Clock clock, const Work& work) const {
-  slots_[worker].work = work;  // nobody looks before it is granted
+  slots_[worker].work = work;  // not read before the grant
   slots_[worker].offer.store(offer(clock, Offer::kGranted));
 }
 
@@ -104,7 +104,7 @@ void Shard::gather_slot(std::size_t block, std::byte* accumulator, Worker worker
                  incoming(worker) + start, length(block));
 }
 
-/// In parts that stay in the first-level cache.
+/// Works in parts that stay in the first-level cache.
 void Shard::update(std::size_t block, const std::vector<Term>& terms, Version number, std::byte* out) {
   const bool plain = terms.size() == 1 && terms.front().weight == 1;
   const std::size_t end = first(block) + length(block);

@@ -1,6 +1,5 @@
-// Copies of much memory that is not looked at soon: past the caches, so that nothing is read to be overwritten, and
-// what is in the caches stays there. For any alignment: memcpy takes three times as long for some, at 16 MB on AMD's
-// Zen 3.
+// Copies of large data that is not read again soon. Non-temporal stores avoid reading the destination and keep the
+// caches' contents. These work for any alignment; for some, memcpy takes three times as long (16 MB, AMD Zen 3).
 #pragma once
 
 #include <algorithm>
@@ -17,12 +16,11 @@ namespace pyc::server {
 
 inline constexpr std::size_t kCacheLine = 64;
 
-/// Bytes until a line of the caches begins.
 inline std::size_t bytes_to_line(const std::byte* at) {
   return (kCacheLine - reinterpret_cast<std::uintptr_t>(at) % kCacheLine) % kCacheLine;
 }
 
-/// A whole line, given in vectors of 16 bytes, to where one begins.
+/// Writes a whole cache line, given as vectors of 16 bytes, to the beginning of a line.
 template <class Vector>
 void stream_line(std::byte* to, const Vector (&line)[kCacheLine / sizeof(Vector)]) {
 #if defined(__x86_64__)
@@ -34,7 +32,7 @@ void stream_line(std::byte* to, const Vector (&line)[kCacheLine / sizeof(Vector)
 #endif
 }
 
-/// Before anybody is told of what was streamed.
+/// Streamed stores are weakly ordered. The fence makes them visible before later stores, such as notifications.
 inline void end_stream() {
 #if defined(__x86_64__)
   _mm_sfence();

@@ -6,7 +6,7 @@
 
 namespace pyc::server {
 
-/// A gradient goes in the accumulator type, to be added; weights go as elements.
+/// Gradients travel in the accumulator type, to be added; weights in the element type.
 std::size_t Transfers::bytes_of(Rank giver, Rank taker, Kind kind) const {
   if (kind == Kind::kGradient) return layout_.count(known(layout_.shard_of(taker))) * layout_.wide_bytes();
   return layout_.count(known(layout_.shard_of(giver))) * layout_.element_bytes();
@@ -30,7 +30,7 @@ Transfers::Way& Transfers::way(Ways& ways, Rank peer, Kind kind, bool sends) {
                            .memory = memory_,
                            .transport = engine_.transport(),
                            .open_transfers = engine_.open_transfers(),
-                           .elements = {DataType::kUint8, DataType::kUint8},  // nothing is reduced on the way
+                           .elements = {DataType::kUint8, DataType::kUint8},  // bytes, nothing is reduced
                            .op = ReduceOp::kSum,
                            .element_bytes = 1,
                            .collective = collective_,

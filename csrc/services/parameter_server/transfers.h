@@ -1,9 +1,8 @@
-// Gradients and weights on their way between two ranks.
+// Sends gradients and weights between ranks. The sender offers data. When the receiver has room, it posts a receive and
+// accepts, and then the sender sends. Thus every receive is matched, and none is canceled.
 //
-// The sender offers; the receiver posts a receive when it has room, and accepts; upon that the sender sends. So every
-// receive is matched, and nothing is ever cancelled. A receiver posts in the order in which it accepts, and a sender
-// sends in the order in which it has been accepted: one tag serves both kinds. Of each kind at most one is on its way
-// between two ranks in one direction. Under the engine's progress lock.
+// Between two ranks, at most one transfer of each kind is under way in each direction. Receives are posted in the order
+// of acceptance and sends start in the same order, so one tag serves both kinds. Under the engine's progress lock.
 #pragma once
 
 #include <cstddef>
@@ -28,27 +27,27 @@ class Transfers {
   enum class Kind : std::uint64_t { kGradient, kWeights };
 
   Transfers(Engine& engine, Memory& memory, const Layout& layout) : engine_(engine), memory_(memory), layout_(layout) {}
-  /// Before anything else, with the tags of `collective`.
+  /// Call it first. Uses the tags of `collective`.
   void open(std::uint32_t collective) { collective_ = collective; }
 
-  /// `number`: of the push, or of the version. `data` stays until `sent` is told.
+  /// `number`: of the push or the version. `data` must stay valid until `sent` is called.
   void offer(Rank to, Kind kind, std::uint64_t number, std::byte* data);
   void accepted(Rank by, Kind kind);
 
-  /// What `from` has offered last is to come to `into`; not while `is_receiving`.
+  /// Receives the newest offer of `from` in `into`. Not while `is_receiving`.
   void accept(Rank from, Kind kind, std::uint64_t number, std::byte* into);
 
-  /// Whether one is on its way, or has come and was not told. Its sender may offer the next by then.
+  /// Whether a transfer is under way, or has arrived and `received` has not been called. Its sender may offer the next
+  /// one already.
   bool is_receiving(Rank from, Kind kind) const {
     const auto found = receiving_.find({from, kind});
     return found != receiving_.end() && found->second.is_moving;
   }
 
-  /// A rank, which kind, and its number.
+  /// With the other rank, the kind, and the number.
   using Done = std::function<void(Rank, Kind, std::uint64_t)>;
-  /// Tells what is done. Whether anything is.
+  /// Calls `sent` and `received` for finished transfers. Returns whether there were any.
   bool advance(const Done& sent, const Done& received);
-  /// Nothing is offered or on its way.
   bool idle() const { return open_ == 0; }
 
  private:
@@ -57,7 +56,7 @@ class Transfers {
     Slice values;
     OpId release;
   };
-  /// One direction of one kind with one rank.
+  /// One direction and kind of transfer with one rank.
   struct Way {
     std::vector<Rank> peers;  // by rank of the plan
     std::unique_ptr<Plan> plan;

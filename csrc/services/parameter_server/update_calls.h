@@ -1,8 +1,6 @@
-// A function in place of an update rule, where servers serve: a thread that is lent calls it, so that the engine's
-// progress waits neither for the function nor for what it needs (Python's global lock).
-//
-// The server asks for one call at a time, and looks now and then whether it is done. After a call that throws there is
-// no other.
+// An update function on a server. A thread of the application calls it, so that the engine's progress waits neither for
+// the function nor for Python's global lock. The server requests one call at a time and polls for its end. After a call
+// that throws, there are no others.
 #pragma once
 
 #include <condition_variable>
@@ -18,24 +16,23 @@ namespace pyc::server {
 
 class UpdateCalls {
  public:
-  /// `gradient`: for what the function is given. `memory`: where the weights lie; it stays for as long as a call.
+  /// `gradient`: the buffer passed to the function. `memory`: contains the weights, and is kept alive during calls.
   UpdateCalls(Update function, BufferPtr gradient, std::shared_ptr<std::byte> memory)
       : function_(std::move(function)), gradient_(std::move(gradient)), memory_(std::move(memory)) {}
 
   // ---- the server
 
-  /// To be filled before a call.
+  /// Filled by the server before each call.
   std::byte* gradient() const { return gradient_.get(); }
   void ask(std::byte* weights);
-  /// Whether the call that was asked for last is over.
   bool is_done() const;
   bool has_thrown() const;
-  /// There are no more calls: the thread ends. One under way is not waited for.
+  /// Ends the thread. Does not wait for a call under way.
   void end();
 
   // ---- the thread
 
-  /// Makes the calls, until `end`; throws what the function throws.
+  /// Makes the calls until `end`. Rethrows the function's exception.
   void serve();
 
  private:
@@ -44,9 +41,9 @@ class UpdateCalls {
   const Update function_;
   const BufferPtr gradient_;
   const std::shared_ptr<std::byte> memory_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
-  std::byte* weights_ = nullptr;  // of the call that is asked for or under way
+  std::byte* weights_ = nullptr;  // of the call that is requested or under way
   bool has_thrown_ = false;
   bool ended_ = false;
 };

@@ -10,7 +10,7 @@
 namespace pyc::server {
 namespace {
 
-// Memory of the caller may be unaligned and of any declared type: it is read and written by these two.
+// Callers' memory may be unaligned and have any declared type, so it is accessed by memcpy.
 
 template <class T>
 T load_at(const std::byte* from, std::size_t i) {
@@ -31,7 +31,7 @@ void descend(std::byte* __restrict weights, const std::byte* __restrict gradient
   }
 }
 
-/// Vectors are written out: compilers do not find them between stores that go past the caches.
+/// Explicit vectors, because compilers do not vectorize around non-temporal stores.
 template <class T>
 void descend_and_give(std::byte* weights, const std::byte* gradient, std::byte* out, std::size_t count, T rate) {
   using Vector [[gnu::vector_size(16)]] = T;
@@ -104,7 +104,6 @@ void average_elastically(std::byte* __restrict center, std::byte* __restrict wei
   }
 }
 
-/// Calls `action` with a value of the type.
 template <class Action>
 void of_type(DataType type, Action action) {
   if (type == DataType::kFloat32) return action(float{});

@@ -1,6 +1,4 @@
-// How gradients change weights: plain and momentum SGD, Adam, and elastic averaging.
-//
-// All of them element by element, on ranges that fit into a cache, in float32 or float64.
+// Update rules: SGD with and without momentum, Adam, and elastic averaging. Element by element, in float32 or float64.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +10,7 @@
 
 namespace pyc::server {
 
-/// `update(weights, gradient)`, both of the accumulator type, and all of a shard: in place of a rule.
+/// Replaces an update rule: called with all weights of a shard and the gradient, both of the accumulator type.
 using Update = std::function<void(std::byte* weights, const std::byte* gradient)>;
 
 class UpdateRule {
@@ -20,20 +18,20 @@ class UpdateRule {
   /// `type`: of the weights, float32 or float64.
   UpdateRule(const UpdateOptions& options, DataType type) : options_(options), type_(type) {}
 
-  /// What it keeps beside the weights, of the same size: momentum (SGD); first and second moment (Adam).
+  /// Number of state arrays, each as long as the weights: momentum (SGD), first and second moment (Adam).
   std::size_t states() const;
 
-  /// Update number `number`, from 1, by a gradient. `state[i]`: of as many elements, zero before the first update.
+  /// Update `number`, from 1. `state[i]` has `count` elements, zero before the first update.
   void apply(std::byte* weights, std::byte* const* state, const std::byte* gradient, std::size_t count,
              Version number) const;
 
-  /// Whether it is plain SGD, for which there is this.
+  /// Plain SGD, which can use `apply_and_give`.
   bool is_plain() const { return options_.rule == Rule::kSgd && options_.momentum == 0; }
-  /// `apply`, and the new weights to `out` too, in one pass: they are in registers. `out` may be the gradient.
+  /// `apply`, which also writes the new weights to `out` while they are in registers. `out` may be the gradient.
   void apply_and_give(std::byte* weights, const std::byte* gradient, std::byte* out, std::size_t count) const;
 
-  /// Elastic averaging (Zhang et al., "Deep learning with elastic averaging SGD", 2015, Algorithm 1): the center moves
-  /// to a worker's weights, and these to the center, by alpha of their difference.
+  /// Elastic averaging (Zhang et al., "Deep learning with elastic averaging SGD", 2015, Algorithm 1): center and
+  /// weights move towards each other, each by alpha times their difference.
   void average(std::byte* center, std::byte* weights, std::size_t count) const;
 
  private:

@@ -30,7 +30,7 @@ void Work::use(const std::byte* gradient) {
   if (in_place_) terms_[*in_place_].values = gradient;
 }
 
-/// Elastic averaging: what has been given is where the rest will be.
+/// In elastic averaging, the averaged weights so far move to the accumulator, where the rest will be.
 void Work::leave() {
   if (gradient_ != nullptr) {
     std::byte* const reply = shard_.accumulator(step_.worker);
@@ -40,7 +40,7 @@ void Work::leave() {
   out_ = nullptr;
 }
 
-// ------------------------------------------------------------------------------------------------ block by block
+// ------------------------------------------------------------------------------------------------ blocks
 
 bool Work::advance(std::size_t most) {
   Pipeline& pipeline = shard_.pipeline();
@@ -51,7 +51,7 @@ bool Work::advance(std::size_t most) {
   return block_ == pipeline.blocks();
 }
 
-/// It follows in strides: whoever is faster than the one before would wait for each of his blocks.
+/// Follows earlier work in strides. Otherwise faster work would wait for each block of slower work.
 bool Work::is_free() {
   constexpr int kLooks = 200;
   if (block_ < free_) return true;
@@ -76,7 +76,7 @@ void Work::act(std::size_t block) {
   if (out_ != nullptr) shard_.read(block, out_);
 }
 
-/// What becomes of the pushed weights goes to the caller, or waits for his `pull`. Without any it reads the center.
+/// The averaged weights go to the caller, or to the accumulator for a later `pull`. Without a push, reads the center.
 void Work::average(std::size_t block) {
   if (gradient_ == nullptr) {
     if (out_ != nullptr) shard_.read(block, out_);
@@ -88,7 +88,7 @@ void Work::average(std::size_t block) {
   }
 }
 
-/// All that came before is done, and the whole model is this rank's until the call is over.
+/// Earlier work is done, and the whole shard is this rank's until the function returns.
 void Work::call() {
   for (std::size_t b = 0; b < shard_.pipeline().blocks(); ++b) {
     if (accumulator_ != nullptr) shard_.gather(b, accumulator_, gradient_, step_.adds);

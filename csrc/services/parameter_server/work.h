@@ -1,7 +1,5 @@
-// What a rank does in one step, on memory that it shares: block by block, behind the work before it.
-//
-// It can be left after any block, and gone on with later, by another thread too: nothing of it is lost, and who comes
-// behind sees all of it or nothing.
+// The work of a rank for one step or one read, in direct mode: block by block, behind earlier work. It can be left
+// after any block and continued later, by another thread too. Later work sees all of it or nothing.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +16,7 @@
 
 namespace pyc::server {
 
-/// A function in place of an update rule, and where it is given the gradient.
+/// A function that replaces the update rule, and the buffer for its gradient.
 struct UpdateCall {
   Update function;
   BufferPtr gradient;
@@ -26,29 +24,28 @@ struct UpdateCall {
 
 class Work {
  public:
-  /// A step, in the turn in which it is decided: later steps may change where gradients lie. `call`: null if there is
-  /// an update rule.
+  /// Construct it in the turn in which the step is decided, because later steps may move gradients. `call`: null if
+  /// there is an update rule.
   Work(Shard& shard, const Layout& layout, Step step, Pipeline::Turn& turn, const UpdateCall* call);
-  /// To read the weights.
   Work(Shard& shard, const Layout& layout, Ticket ticket, std::byte* out);
 
   const Step& step() const { return step_; }
   const Ticket& ticket() const { return ticket_; }
   bool reads() const { return !step_.use && step_.update == 0; }
-  /// What the caller lends: his gradient, and where the new weights go; or null.
+  /// Lends the caller's gradient and the destination of the new weights. Both may be null.
   void lend(const std::byte* gradient, std::byte* out);
 
-  /// Goes on for as long as nobody is in the way, by `most` blocks. Whether it is done.
+  /// Works on at most `most` blocks, until earlier work is in the way. Returns whether all is done.
   bool advance(std::size_t most = std::numeric_limits<std::size_t>::max());
   std::size_t blocks_done() const { return block_; }
-  /// Until nobody may be in the way, at most `limit` seconds (less than one).
+  /// Sleeps until earlier work may have advanced, at most `limit` seconds (less than one).
   void sleep(Seconds limit) { shard_.pipeline().sleep(ticket_, wanted_, limit); }
-  /// What it waits for; valid as long as this.
+  /// The work in the way; valid while this object lives.
   Obstacle obstacle() { return behind(shard_.pipeline(), ticket_, wanted_); }
-  /// What the function has thrown. The others may go on.
+  /// The exception of the update function. Other ranks may continue.
   std::exception_ptr error() const { return error_; }
 
-  /// What is lent goes back: the rest of the gradient is copied, and no weights are given.
+  /// Copies the rest of the caller's gradient, and stops writing to `out`.
   void leave();
 
  private:
@@ -65,14 +62,14 @@ class Work {
   Step step_;
   Ticket ticket_;
   const UpdateCall* call_ = nullptr;
-  std::byte* accumulator_ = nullptr;     // for its gradient; null: the update takes that from where it is
+  std::byte* accumulator_ = nullptr;     // of its gradient; null: the update reads the gradient where it is
   std::vector<Term> terms_;              // of the update
-  std::optional<std::size_t> in_place_;  // which of them is that gradient
+  std::optional<std::size_t> in_place_;  // index of the gradient's term
   const std::byte* gradient_ = nullptr;
   std::byte* out_ = nullptr;
-  std::size_t block_ = 0;   // all before it is done
-  std::size_t free_ = 0;    // nobody is in the way before it
-  std::size_t wanted_ = 0;  // that nobody shall be in the way of
+  std::size_t block_ = 0;   // blocks done
+  std::size_t free_ = 0;    // blocks that no earlier work is in the way of
+  std::size_t wanted_ = 0;  // the last block that `advance` asked for
   std::exception_ptr error_;
 };
 

@@ -1,9 +1,9 @@
 // Asynchronous parallel (section 2.2, equation 5; Recht et al. 2011, Dean et al. 2012).
 //
-// Rule: each gradient is an update as soon as it comes, and its worker goes on at once.
+// Rule: an arriving gradient is an update, and its worker continues at once.
 //
-// EAMSGD (Zhang et al. 2015, "Deep learning with elastic averaging SGD") is the same with another rule of
-// updating: what workers push, every `period` of their own steps, are their weights.
+// EAMSGD (Zhang et al. 2015, "Deep learning with elastic averaging SGD") has the same policy with another update rule:
+// workers push their weights, every `period` of their own steps.
 #include "services/parameter_server/policies/base.h"
 #include "services/parameter_server/policies/policies.h"
 
@@ -14,7 +14,7 @@ class Asp final : public ImmediatePolicy {
  public:
   explicit Asp(const SyncOptions& options) : ImmediatePolicy(options), are_weights_(options.kind == Sync::kEamsgd) {}
 
-  /// Weights are averaged however old they are.
+  /// EAMSGD averages weights of any age.
   Verdict on_push(Table table, Worker worker, Version version, Seconds now) const override {
     return are_weights_ ? update_by(table, worker, 1) : ImmediatePolicy::on_push(table, worker, version, now);
   }

@@ -10,7 +10,7 @@ namespace pyc::server {
 
 namespace {
 
-/// Windows that repeat have the same waiting per time, but for rounding: the earliest of them is meant.
+/// Repeating windows have the same waiting per time except for rounding; the earliest of them is wanted.
 constexpr double kBetter = 1 - 1e-6;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which barrier ElasticBSP imposes, of the times at which workers are predicted to push.
+// The choice of ElasticBSP's barrier from the predicted times of pushes.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace pyc::server {
 
-/// Nanoseconds.
+/// In nanoseconds.
 using Prediction = zipline::Rows<std::int64_t>;
 using ChosenBarrier = zipline::Barrier<std::int64_t>;
 
-/// The barrier of least waiting (Problem 1), the earliest among equals, if the solver is exact.
+/// The barrier of least waiting (Problem 1); the earliest of several, if the solver is exact.
 ChosenBarrier least_waiting(const Prediction& rows, Solver solver);
 
-/// Our own: the barrier of least waiting per time, d / (t_sync - begun). The superstep began `elapsed` before the time
-/// 0 of the rows. ZipLine takes the shortest waiting, however early: BSP's, if that is 1 ms shorter than one of a
-/// superstep twice as long.
+/// Ours: the barrier of least waiting per time, d / (t_sync - begun). The superstep began `elapsed` before time 0 of
+/// the rows. ZipLine minimizes only the waiting: to save 1 ms, it prefers BSP's barrier to one of a superstep twice as
+/// long.
 ChosenBarrier least_waiting_per_time(const Prediction& rows, std::int64_t elapsed);
 
 }  // namespace pyc::server

@@ -1,12 +1,12 @@
-// What policies have in common: when a worker that others wait for is missing, and gradients that are used at once.
+// Base classes of policies: detection of missing workers, and immediate use of gradients.
 #pragma once
 
 #include "services/parameter_server/policies/rows.h"
 
 namespace pyc::server {
 
-/// Workers are missing if nothing has come of them for `patience` times the longest interval that is known, and for
-/// 1 s, while others wait for them. It is not a guess of the worker's own speed: it may be in its first iteration.
+/// An awaited worker is missing after `patience` times the longest known interval of all workers, and at least 1 s,
+/// without a push. Its own interval is not used, because the worker may be in its first iteration.
 class PatientPolicy : public Policy {
  public:
   explicit PatientPolicy(const SyncOptions& options) : patience_(options.patience) {}
@@ -15,9 +15,8 @@ class PatientPolicy : public Policy {
   Worker missing(Table table, Seconds now) const override;
 
  protected:
-  /// Whether somebody waits at all: a worker that is not let go, or an update.
+  /// Whether anything waits: a worker for its release, or gradients for an update.
   virtual bool has_waiting(Table table) const;
-  /// kUnknown if none is known.
   virtual Seconds longest_interval(Table table) const;
 
  private:
@@ -26,9 +25,9 @@ class PatientPolicy : public Policy {
   const double patience_;
 };
 
-/// Each gradient is an update by itself, as in equation 5, unless it is from before an absence of its worker. What the
-/// derived policies add is who waits. The weight is 1, as in plain SGD: with n workers there are n times as many
-/// updates as in BSP, so the rate is chosen accordingly.
+/// Each gradient is an update by itself (equation 5), unless it is older than an absence of its worker. Derived
+/// policies define who waits. The weight is 1 as in plain SGD: n workers make n times as many updates as in BSP, and
+/// the learning rate must allow for that.
 class ImmediatePolicy : public PatientPolicy {
  public:
   using PatientPolicy::PatientPolicy;

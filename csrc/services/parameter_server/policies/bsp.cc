@@ -1,10 +1,10 @@
 // Bulk synchronous parallel (section 2.2, equation 4).
 //
-// Rule: an update is the mean of one gradient of each worker, summed in ascending order of workers, and then all go on.
-// So training is, bit for bit, serial training on the gradients' mean.
+// Rule: an update is the mean of one gradient of each worker, summed in ascending order of workers, and then all
+// workers continue. Training is therefore bitwise equal to serial training with the mean gradient.
 //
-// A gradient of older weights would break that: it is discarded, and its worker takes part again from the weights that
-// it is given then. It can only come of a worker that was missing.
+// A gradient on older weights would break that. It is discarded, and its worker takes part again from the weights of
+// its next pull. Such a gradient is from a worker that was missing, or that has not pulled since the last update.
 #include "services/parameter_server/policies/base.h"
 #include "services/parameter_server/policies/policies.h"
 

@@ -1,17 +1,17 @@
 // Dynamic stale synchronous parallel (Zhao et al. 2019a, arXiv 1908.11848; section 7).
 //
-// Idea: SSP whose threshold is chosen at run time between `low` and `high`. A worker that is further ahead than `low`
-// would wait for the slowest; a few more iterations may end just when the slowest pushes, so that it waits less.
+// Idea: SSP with a threshold that is chosen at run time between `low` and `high`. A worker that is further ahead than
+// `low` would wait for the slowest. A few more iterations may end just when the slowest pushes, so that it waits less.
 //
-// Rule: within `low` a worker goes on. Beyond it, it is granted r more iterations, 0 <= r, with which it stays within
-// `high`: of these r the one after which it waits least for the next push of the slowest, the fewest among equals. Both
-// are predicted from their latest intervals. It is asked anew when the slowest has pushed.
+// Rule: within `low` a worker continues. Beyond it, it is granted r >= 0 more iterations, which keep it within `high`.
+// r minimizes its wait for the next push of the slowest worker; among equals the smallest r is taken. Both are
+// predicted from their latest intervals. A new grant is considered whenever the slowest worker has pushed.
 //
 // The controller is ours, after the summary in section 7: a threshold between two bounds, from the latest intervals of
 // the fastest and the slowest worker, so that the fastest waits least. Grants never add up to more than `high`, and
-// every worker that would wait is granted iterations, not only the fastest.
+// every worker that would wait gets a grant, not only the fastest.
 //
-// State: a row's limit is the number of its pushes at which its grant ends.
+// State: a row's `limit` is the number of its pushes at which its grant ends.
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
@@ -23,7 +23,7 @@
 namespace pyc::server {
 namespace {
 
-/// So far predictions go: waiting times of more iterations are much the same again.
+/// The horizon of predictions: waiting times of more iterations repeat approximately.
 constexpr Clock kMostGranted = 256;
 
 class Dssp final : public ImmediatePolicy {
@@ -60,7 +60,7 @@ class Dssp final : public ImmediatePolicy {
     WorkerRow& row = table.workers[worker];
     const Clock ahead = lead(table, worker);
     if (ahead <= low_ || ahead > high_ || has_grant(row)) return;
-    const Clock most = std::min(high_ - ahead + 1, kMostGranted);  // the last of them begins `high` ahead
+    const Clock most = std::min(high_ - ahead + 1, kMostGranted);  // the last granted iteration begins `high` ahead
     row.limit = row.clock + best_grant(row, slowest(table, worker), most, now);
   }
 

@@ -1,29 +1,28 @@
 // Elastic bulk synchronous parallel (sections 3 and 4, Fig. 5).
 //
-// Idea: workers push as often as they can, as in ASP, and wait for each other now and then, at a time that is chosen so
-// that they wait little.
+// Idea: workers push as often as they can, as in ASP, and occasionally wait for each other, at a time that makes them
+// wait little.
 //
-// Rule: each gradient is an update as soon as it comes. After a barrier the server monitors until each worker has
-// pushed twice. Then it predicts the next R pushes of each, one interval apart from its last push on, and ZipLine
-// chooses one push of each so that the first and the last of them are as close as can be. These are the barrier: each
-// worker goes on until it has made that push, and when all have, all go on together, and the server monitors again.
+// Rule: an arriving gradient is an update. After a barrier, the server monitors until each worker has pushed twice. It
+// then predicts the next R pushes of each worker, one interval apart, and ZipLine picks one push per worker so that the
+// picked pushes span the shortest time. They are the barrier. Each worker continues until its picked push. When all
+// have made theirs, all continue together, and the server monitors again.
 //
-// If a worker's interval changes before the barrier, the rest of its pushes is predicted from the new one, and the
-// barrier is chosen anew among the pushes that were predicted in the first place. So it comes with the R-th push after
-// the first prediction at the latest, of each worker; who waits already has made its last push; and with constant
-// speeds there is one solution per superstep, as in the paper. In virtual time, with 8 workers of lognormal times
-// (deviation 30 %), it makes 1.34 times the iterations of BSP instead of 1.07; with cloud-like times 1.29 instead of
-// 1.19.
+// If a worker's interval changes before the barrier, its remaining pushes are predicted from the new interval, and the
+// barrier is chosen again among the pushes of the first prediction. The barrier is thus at most R pushes of each worker
+// away. A waiting worker has made its last push. With constant speeds there is one solution per superstep, as in the
+// paper. In virtual time, 8 workers with lognormal times (deviation 30 %) make 1.34 times the iterations of BSP, and
+// 1.07 times without the new choice; with cloud-like times 1.29 and 1.19.
 //
-// Each solution is a full one (zipline_linear takes some us for 8 workers, R = 15). An incremental one
-// (zipline/incremental.h) is a tree in the memory of one process; all that a policy remembers is plain data that
-// processes can share. With more points than kMostToSolveAgain the first solution stays.
+// Each solution is complete and takes some us (zipline_linear, 8 workers, R = 15). An incremental one
+// (zipline/incremental.h) needs a tree in one process, but processes share the state of policies as plain data. With
+// more than kMostToSolveAgain points, the first solution stays.
 //
-// A worker that vanishes while the server monitors would leave all others without a barrier, as in ASP: it is missing
-// too, though nobody waits. A worker that comes back before a barrier waits for it after its push.
+// A worker that vanishes during monitoring would leave the others without a barrier. It is therefore missing too,
+// although no worker waits. A worker that returns before a barrier waits for it after its push.
 //
-// State: the server's phase, 1 after a prediction. A row's `limit` is its clock at the next barrier, `extra` at the
-// last one; after a prediction, at its last predicted push.
+// State: the server's phase is 1 after a prediction. A row's `limit` is its clock at the next barrier. `extra` is its
+// clock at the last barrier; after a prediction, at its last predicted push.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -39,8 +38,8 @@ namespace {
 
 constexpr Clock kMonitored = 2;  // pushes of each worker
 constexpr std::uint64_t kLongestLookahead = 1 << 16;
-constexpr std::uint64_t kMostToSolveAgain = 1 << 14;  // points: about 0.3 ms
-constexpr double kChange = 1e-3;                      // of an interval: less is as predicted
+constexpr std::uint64_t kMostToSolveAgain = 1 << 14;  // points; takes about 0.3 ms
+constexpr double kChange = 1e-3;                      // of an interval; a smaller change is ignored
 
 class ElasticBsp final : public ImmediatePolicy {
  public:
@@ -117,7 +116,7 @@ class ElasticBsp final : public ImmediatePolicy {
     choose_barrier(table, now);
   }
 
-  /// Of the pushes that are predicted for each worker that is present; who waits has made its last one.
+  /// Chooses among the predicted pushes of present workers. A waiting worker has made its last push.
   void choose_barrier(Table table, Seconds now) const {
     std::vector<std::int64_t> points, ends;
     for (WorkerRow& row : table.workers) {
@@ -145,7 +144,7 @@ class ElasticBsp final : public ImmediatePolicy {
       return;
     }
     const std::int64_t interval = interval_ns(row);
-    last = std::max(last, -interval);  // who is late is expected now
+    last = std::max(last, -interval);  // a late push is expected now
     for (Clock left = row.extra - row.clock; left > 0; --left) points.push_back(last += interval);
   }
 

@@ -1,20 +1,21 @@
-// MindFlayer SGD (Maranjyan, Shaikh Omar, Richtárik 2025, arXiv 2410.04285), for times of computing with heavy tails.
+// MindFlayer SGD (Maranjyan, Shaikh Omar, Richtárik 2025, arXiv 2410.04285), for heavy-tailed computing times.
 //
-// Idea: a gradient that takes too long is given up and another one is begun, since what has taken long may take for
-// ever.
+// Idea: a worker gives up a gradient that takes too long and begins another one, because a long computation may take
+// much longer still.
 //
-// Rule: in each superstep worker i makes B_i trials on the same weights, each of the time t_i at most, and then waits.
-// When all have made theirs, the update is the mean of the gradients that have come, and all go on.
+// Rule: in each superstep, worker i makes B_i trials on the same weights, each of at most the time t_i, and then waits.
+// When all trials are done, the update is the mean of the gradients that have arrived, and all continue. If there are
+// none, all continue without an update.
 //
-// The mean is unbiased: whether a trial succeeds does not depend on the gradient's value, given any number above 0 of
-// those that have come. Dividing by the number that is expected, the sum of p_i B_i with p_i the probability that a
-// trial succeeds, would be unbiased too, but nobody knows p_i. If none has come, all go on without an update.
+// The mean is unbiased: the success of a trial does not depend on the gradient's value, given any positive number of
+// successes. Division by the expected number, the sum of p_i B_i with success probabilities p_i, would be unbiased too,
+// but the p_i are unknown.
 //
-// A gradient that comes after its time is a failed trial. The time is from being let go to its coming, so it contains
-// both messages. A gradient of older weights is one as well: its worker was missing. A worker that comes back waits for
-// the end of the superstep.
+// A gradient that arrives after its time is a failed trial. The time is measured from the release, so it includes both
+// messages. A gradient on older weights is a failed trial too: its worker was missing, or did not pull after the last
+// superstep. A worker that returns waits for the end of the superstep.
 //
-// State: a row's limit is the number of trials at which it waits; in the first superstep it need not be there yet.
+// State: a row's `limit` is the number of trials at which it waits, or kNoLimit in the first superstep.
 #include <algorithm>
 #include <stdexcept>
 
@@ -59,7 +60,7 @@ class MindFlayer final : public PatientPolicy {
   }
 
  private:
-  /// Where all trials are given up, no interval is known.
+  /// If all trials are given up, no interval is known.
   Seconds longest_interval(Table table) const override {
     const Seconds longest_trial = *std::max_element(allotted_.begin(), allotted_.end());
     return std::max(PatientPolicy::longest_interval(table), longest_trial);

@@ -1,4 +1,4 @@
-// The policies. One file for each.
+// The policies, with one file for each.
 //
 // clang-format off
 // | policy      | an update is                                                 | a worker waits                    |
@@ -12,7 +12,7 @@
 // | rennala     | the mean of S gradients of the newest weights                | never                             |
 // | ringleader  | the mean over workers of the mean of each one's gradients    | never                             |
 // | rescaled    | each gradient, weighted by how long its worker takes         | never                             |
-// | mindflayer  | the mean of what has come of a number of trials each         | for all others, after its trials  |
+// | mindflayer  | the mean of the gradients of a number of trials per worker   | for all others, after its trials  |
 // clang-format on
 #pragma once
 
@@ -33,7 +33,7 @@ MadePolicy make_ringmaster(const SyncOptions& options);
 MadePolicy make_rennala(const SyncOptions& options);
 MadePolicy make_ringleader(const SyncOptions& options);
 MadePolicy make_rescaled(const SyncOptions& options);
-/// Trials and times are of each worker, or one of all.
+/// `trials` and `allotted` have an element for each worker, or one for all.
 MadePolicy make_mindflayer(const SyncOptions& options);
 
 }  // namespace pyc::server

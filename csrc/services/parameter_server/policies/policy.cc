@@ -18,11 +18,11 @@ Seconds Policy::deadline(Table) const { return Collective::kNever; }
 
 Worker Policy::missing(Table table, Seconds) const { return table.workers.size(); }
 
-// --- Missing workers
+// --- missing workers
 
 namespace {
 
-/// With intervals of microseconds any multiple of them may be less than the system lets a process wait.
+/// Intervals may be microseconds, and the system may delay a process for longer than any multiple of them.
 constexpr Seconds kLeastPatience = 1;
 
 }  // namespace
@@ -60,7 +60,7 @@ Worker PatientPolicy::missing(Table table, Seconds now) const {
   return worker;
 }
 
-// --- By their options
+// --- construction
 
 std::unique_ptr<const Policy> make_policy(const Options& options) {
   const SyncOptions& sync = options.sync;
@@ -69,7 +69,7 @@ std::unique_ptr<const Policy> make_policy(const Options& options) {
     case Sync::kBsp:
       return make_bsp(sync);
     case Sync::kAsp:
-    case Sync::kEamsgd:  // how its update differs is the rule's business
+    case Sync::kEamsgd:  // only its update rule differs
       return make_asp(sync);
     case Sync::kSsp:
       return make_ssp(sync);

@@ -1,17 +1,18 @@
-// When a parameter server uses a gradient, and whom it lets go on: what differs between BSP, ASP, SSP and the others.
+// A policy defines when a parameter server uses a gradient, and when it releases a worker: the difference between BSP,
+// ASP, SSP and the others.
 //
-// A policy is a set of rules: no clock, no I/O, no state of its own. What it remembers stands in a table of plain data.
-// So the same code runs in a server's progress thread, in ranks that push themselves into shared memory, and in the
-// simulator. All times are of one clock, that of whoever serves.
+// A policy is a set of rules without clock, I/O or state of its own. Its state is in a table of plain data, so that the
+// same code runs in a server's progress thread, in ranks that update shared memory, and in the simulator. All times are
+// on one clock.
 //
-// What the server does, in this order:
+// The server's actions, in this order:
 //
-//   a push       if the worker is not present, it says in its row that it is, and calls on_presence. It counts the push
-//                (clock, last_push, interval), calls on_push, adds the gradient, updates the weights, counts the
-//                version, and sets `waits`. Then it lets go whom may_go says.
-//   a give-up    the same with on_give_up, without last_push, interval and gradient.
-//   letting go   it sets the row's version, released and waits, and calls on_release.
-//   a presence   it says in the row what has changed, calls on_presence, updates, and lets go whom may_go says.
+//   push      If the worker is not present, mark it as present and call on_presence. Count the push (clock, last_push,
+//             interval), call on_push, add the gradient, update the weights, count the version, and set `waits`. Then
+//             release the workers that may_go allows.
+//   give-up   The same with on_give_up, without last_push, interval and gradient.
+//   release   Set the row's version, released and waits, and call on_release.
+//   presence  Mark the change in the row, call on_presence, update, and release the workers that may_go allows.
 #pragma once
 
 #include <memory>
@@ -22,56 +23,55 @@
 
 namespace pyc::server {
 
-/// What happens to a gradient that has come. Each worker has an accumulator, a sum of gradients.
+/// The use of a pushed gradient. Each worker has an accumulator, a sum of gradients. An update is the sum over workers,
+/// in ascending order, of weight * accumulator, and empties these accumulators. Workers of weight 0 take no part.
 ///
-/// A policy that asks for an update has set the weight of every row, and what is gathered to what will be left.
+/// A policy that requests an update sets the weight of each row, and `gathered` to the number of gradients left.
 struct Verdict {
-  bool use = true;      ///< it is added to its worker's accumulator; else it is discarded
-  bool update = false;  ///< now: by the sum over workers of weight * accumulator, whose accumulators are then empty.
-                        ///< Workers of weight 0 take no part. The sum goes in ascending order of workers.
+  bool use = true;      ///< add the gradient to its worker's accumulator; otherwise discard it
+  bool update = false;  ///< update the weights now
   // Of policies with has_next() only:
-  bool next = false;  ///< the gradient is added to its worker's second accumulator instead
+  bool next = false;  ///< use the worker's second accumulator instead
   bool keep = false;  ///< the update leaves all accumulators as they are
   bool turn =
-      false;  ///< in the end, of every worker: the second accumulator takes the place of the first, and is empty
+      false;  ///< at the end, the second accumulator of every worker replaces the first one, and is empty afterwards
 };
 
 class Policy {
  public:
   virtual ~Policy() = default;
 
-  /// A gradient of `worker`, already counted in its row; `version` is that of the weights on which it was computed.
+  /// A gradient of `worker`, already counted in its row, computed on the weights of `version`.
   virtual Verdict on_push(Table table, Worker worker, Version version, Seconds now) const = 0;
 
-  /// A trial that the worker has given up (MindFlayer), already counted: nothing comes of it. It may complete an
-  /// update.
+  /// A trial that the worker has given up (MindFlayer), already counted. It may complete an update.
   virtual Verdict on_give_up(Table table, Worker worker, Seconds now) const;
 
-  /// The presence of a worker has changed. What it left in its accumulator is used by the next update that would have
-  /// used it. It may complete an update.
+  /// The presence of a worker has changed. This may complete an update. Gradients left in its accumulator are used by
+  /// the next update that would have used them.
   virtual Verdict on_presence(Table table, Worker worker, Seconds now) const = 0;
 
-  /// Whether a worker that has pushed, and waits, may be given weights and go on. After on_push and on_presence, of
-  /// any worker; changes nothing.
+  /// Whether to release a worker that has pushed and waits. Called for any worker after on_push, on_give_up and
+  /// on_presence; changes nothing.
   virtual bool may_go(Table table, Worker worker) const = 0;
 
-  /// Whether others wait for a push of this worker. For texts, and for whom to take out when it is missing.
+  /// Whether others wait for a push of this worker. For messages, and to find missing workers.
   virtual bool is_awaited(Table table, Worker worker) const = 0;
 
-  /// The worker has been given weights and goes on; its row says so already.
+  /// The worker has been released; its row has the changes already.
   virtual void on_release(Table, Worker, Seconds) const {}
 
-  /// Whether workers have a second accumulator: for gradients that come too early for the update at hand.
+  /// Whether workers have a second accumulator, for gradients that are too early for the next update.
   virtual bool has_next() const { return false; }
 
-  /// When the policy wants to be asked for missing workers at the latest; Collective::kNever's value if never.
+  /// The latest time to call `missing`; Collective::kNever if there is none.
   virtual Seconds deadline(Table table) const;
-  /// A worker that is to be taken out as missing now, or the number of workers if none. The server then marks it and
-  /// calls on_presence, and asks again.
+  /// A worker to take out as missing now, or the number of workers if there is none. The server marks it, calls
+  /// on_presence, and asks again.
   virtual Worker missing(Table table, Seconds now) const;
 };
 
-/// Throws std::invalid_argument if an option of the policy is out of its range.
+/// Throws std::invalid_argument if an option of the policy is out of range.
 std::unique_ptr<const Policy> make_policy(const Options& options);
 
 }  // namespace pyc::server

@@ -1,13 +1,12 @@
 // Rennala SGD (Tyurin, Richtárik 2023, "Optimal time complexities of parallel stochastic optimization methods under a
 // fixed computation model", NeurIPS).
 //
-// Idea: minibatch SGD that takes its batch from whoever is fast.
+// Idea: minibatch SGD whose batch is computed by the fast workers.
 //
-// Rule: gradients on the newest weights are gathered, of any workers; older ones are discarded. S of them are an
-// update, by their mean. Nobody waits: who has pushed goes on with the newest weights. The paper's S is
-// max(1, ceil(sigma^2 / epsilon)).
+// Rule: the server gathers gradients on the newest weights, of any workers, and discards older ones. The mean of S of
+// them is an update. No worker waits. The paper's S is max(1, ceil(sigma^2 / epsilon)).
 //
-// What a worker has brought counts after it has left.
+// Gradients of a worker count even if it has left since then.
 #include <stdexcept>
 
 #include "services/parameter_server/policies/policies.h"

@@ -1,11 +1,11 @@
 // Rescaled asynchronous SGD (Mahran, Maranjyan, Richtárik 2026, arXiv 2605.13434).
 //
-// Idea: in asynchronous SGD fast workers make more updates, so that their data counts more. If a worker's rate is in
-// proportion to the time that it takes, each contributes the same per time.
+// Idea: in asynchronous SGD fast workers make more updates, so that their data counts more. If a worker's rate is
+// proportional to its time per gradient, each worker contributes the same amount per time.
 //
-// Rule: each gradient is an update, weighted by the worker's interval over the mean of all workers' intervals: the mean
-// of the weights is 1, and workers of equal speed are plain asynchronous SGD. Nobody waits. The paper takes speeds as
-// known and fixed; here each weight is that of the latest intervals, and 1 as long as the worker's is not known.
+// Rule: a gradient is an update, weighted by its worker's interval over the mean interval of all workers. The mean
+// weight is 1, and equally fast workers run plain asynchronous SGD. No worker waits. The paper assumes known, fixed
+// speeds; here weights follow the latest intervals, and a worker without a known interval has weight 1.
 #include <algorithm>
 
 #include "services/parameter_server/policies/base.h"
@@ -38,7 +38,7 @@ class Rescaled final : public Policy {
     }
     return own.interval == kUnknown ? 1 : std::max(own.interval, kShortest) * known / sum;
   }
-  static constexpr Seconds kShortest = 1e-9;  // a clock may say 0, and a weight of 0 is none
+  static constexpr Seconds kShortest = 1e-9;  // an interval may measure 0, and a weight of 0 means no update
 };
 
 }  // namespace

@@ -1,19 +1,18 @@
-// Ringleader ASGD (Maranjyan, Richtárik 2025, arXiv 2509.22860), for workers whose data differ.
+// Ringleader ASGD (Maranjyan, Richtárik 2025, arXiv 2509.22860), for workers with different data.
 //
-// Idea: an update uses gradients of every worker, each worker with the same weight, however fast it is. So that nobody
-// waits and nothing is discarded, gradients are kept in a table: the sum and the number of those of each worker.
+// Idea: an update uses gradients of every worker, with equal weights, however fast each is. A table keeps the sum and
+// the number of each worker's gradients, so no worker waits and no gradient is discarded.
 //
-// Rule: training goes on in rounds of two phases. An update is by the mean over workers of the mean of each one's
+// Rule: training runs in rounds of two phases. An update is the mean over workers of the mean of each worker's
 // gradients in the table.
-//   1  Gradients go into the table until each worker has one there. The last is followed by the first update.
+//   1  Gradients go into the table until it has one of each worker. The first update follows the last of these.
 //   2  The next gradient of each other worker goes into the table, and is followed by an update by the whole table.
-//      Gradients of workers that have had their update in this round go into a second table, with which the next round
-//      begins.
-// So a round has at most as many updates as there are n workers, a gradient is used in several updates of its round,
-// and no older than 2n - 2 updates.
+//      Gradients of workers that have had their update in this round go into a second table, which begins the next one.
+// With n workers, a round has at most n updates. A gradient is used in several updates of its round, and is at most
+// 2n - 2 updates old.
 //
-// State: the server's phase; a row's `extra` is whether its update of the second phase is still to come. Workers that
-// leave are not waited for; what they have brought stays in the table until the round ends.
+// State: the server's phase. A row's `extra` is 1 while its update of the second phase is pending. No update waits for
+// workers that have left; their gradients stay in the table until the round ends.
 #include "services/parameter_server/policies/base.h"
 #include "services/parameter_server/policies/policies.h"
 

@@ -1,11 +1,11 @@
 // Ringmaster ASGD (Maranjyan, Tyurin, Richtárik 2025, arXiv 2501.16168; the variant that stops no computation).
 //
-// Idea: asynchronous SGD is slow in theory only for gradients that are too old. Without them its time complexity is
-// optimal for any speeds of workers, and speeds that change.
+// Idea: only gradients that are too old make asynchronous SGD slow in theory. Without them its time complexity is
+// optimal for any speeds of workers, including changing ones.
 //
-// Rule: a gradient of a delay below R is an update; others are discarded. The delay is the number of updates since the
-// weights on which it was computed. Nobody waits. The paper's R is max(1, ceil(sigma^2 / epsilon)); R = 1 is serial SGD
-// by whoever is fastest.
+// Rule: a gradient with a delay below R is an update; others are discarded. The delay is the number of updates since
+// the gradient's weights. No worker waits. The paper's R is max(1, ceil(sigma^2 / epsilon)); R = 1 is serial SGD by the
+// fastest worker.
 #include <stdexcept>
 
 #include "services/parameter_server/policies/policies.h"

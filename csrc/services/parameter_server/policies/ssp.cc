@@ -1,9 +1,9 @@
 // Stale synchronous parallel (section 2.2; Ho et al. 2013, "More effective distributed ML via a stale synchronous
 // parallel parameter server", section 2).
 //
-// Rule: each gradient is an update as soon as it comes. A worker that has pushed c times goes on with its next
-// iteration if the slowest worker has pushed at least c - s times: "the fastest and slowest must be at most s clocks
-// apart". s = 0 is lock-step, though each gradient is an update by itself.
+// Rule: an arriving gradient is an update. After c pushes, a worker continues if the slowest worker has pushed at least
+// c - s times: "the fastest and slowest must be at most s clocks apart". s = 0 is lock-step, although each gradient is
+// an update by itself.
 #include "services/parameter_server/policies/base.h"
 #include "services/parameter_server/policies/policies.h"
 #include "services/parameter_server/policies/progress.h"
