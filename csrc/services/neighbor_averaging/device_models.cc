@@ -17,7 +17,7 @@ std::size_t bytes_of_arena(const ModelShape& shape) {
 
 }  // namespace
 
-/// A call's use of a lane: what it has queued is done when it ends, by `finish` or by an error.
+/// A call's use of a lane. Its queued work is done when this object ends, by `finish` or by an error.
 class DeviceModels::Turn {
  public:
   Turn(const DeviceModels& models, Lane& lane) : lane_(lane), lock_(lane.mutex) {
@@ -35,7 +35,7 @@ class DeviceModels::Turn {
   }
   std::byte* scratch(std::size_t which) { return lane_.scratch[which].get(); }
 
-  /// Waits: it is all the library's own, and ends.
+  /// Waits without a limit, because only the library's own work is queued, which ends.
   void finish() {
     pyc::finish(*lane_.stream, *lane_.done);
     has_work_ = false;
@@ -128,13 +128,11 @@ void DeviceModels::halve(Stream& s, std::byte* data, std::size_t count) const {
   s.fold(held_, ReduceOp::kAvg, {&data, 1}, {&term, 1}, count, 2);
 }
 
-/// into = (a + b) / 2.
 void DeviceModels::mean(Stream& s, Outputs into, const std::byte* a, const std::byte* b, std::size_t count) const {
   const std::array<const std::byte*, 2> terms{a, b};
   s.fold(held_, ReduceOp::kAvg, into, terms, count, 2);
 }
 
-/// To this rank's models.
 void DeviceModels::add(Stream& s, const ModelRange& range, const std::byte* step, double factor,
                        double factor_of_second) const {
   std::byte* const first = model(local_, range.first);

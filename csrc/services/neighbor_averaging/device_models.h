@@ -1,10 +1,8 @@
-// Models on the devices of a node's ranks: each rank's in an arena of its own, which the others have mapped.
+// Models on the devices of a node's ranks, each in an arena that the other ranks have mapped. An arena is freed when no
+// other rank has it mapped (services/common/arena_seats.h).
 //
-// What a call does to a segment is queued on a stream at once, and polled for once. The application's calls and
-// averages have a stream each. The arithmetic is made of sums that give the bits of the host (host_models.cc): where
-// that adds a product, or divides, so do these.
-//
-// An arena is freed when no other rank has it mapped (services/common/arena_seats.h).
+// A call queues its work on a stream and then polls for the end. The application's calls and averages have a stream
+// each. The operations give the host's bits (host_models.cc), because they add products and divide where the host does.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +18,17 @@ namespace pyc {
 
 class DeviceModels final : public Models {
  public:
-  /// Of the rank at `local` of `ranks`, which share `seats`, of ArenaSeats. Allocates all that it will ever need but
-  /// what `make_values` is asked for. The models are zero.
+  /// For the rank at `local` of `ranks`, which share `seats` (ArenaSeats). Allocates all memory but the one for
+  /// `make_values`. The models are zero.
   DeviceModels(std::shared_ptr<Executor> executor, const ModelShape& shape, const std::shared_ptr<std::byte>& seats,
                std::size_t ranks, std::size_t local);
-  /// If others may still have the arena mapped, leaves it to the driver, which frees it with the process.
+  /// If other ranks may have the arena mapped, leaves it to the driver, which frees it with the process.
   ~DeviceModels() override;
 
-  /// Maps the arenas of all others, which are made.
+  /// Maps the other ranks' arenas, which must exist.
   void map_others();
-  /// Ends this rank's part, at first; then says whether nobody uses its arena any more, which is freed by that. Calls
-  /// that are made afterwards throw ClosedError.
+  /// The first call ends this rank's mappings; afterwards all other calls throw ClosedError. Returns whether the arena
+  /// is freed, which waits until no other rank has it mapped.
   bool release();
   bool is_released() const { return seats_.is_released(); }
 
@@ -49,7 +47,7 @@ class DeviceModels final : public Models {
   void subtract(const ModelRange& range, const std::byte* step) override;
 
  private:
-  /// A stream with what work on a segment needs on the way; for one call at a time.
+  /// A stream and scratch memory for one call at a time.
   struct Lane {
     std::mutex mutex;
     std::unique_ptr<Stream> stream;
@@ -64,7 +62,7 @@ class DeviceModels final : public Models {
   std::byte* model(std::size_t local, std::size_t element) const;
   std::byte* second_model(std::size_t local, std::size_t element) const;
 
-  // Queue work:
+  // These queue work.
   void sum(Stream& s, std::byte* into, const std::byte* a, const std::byte* b, double factor, std::size_t count) const;
   void scale(Stream& s, std::byte* data, double factor, std::size_t count) const;
   void halve(Stream& s, std::byte* data, std::size_t count) const;
@@ -75,17 +73,17 @@ class DeviceModels final : public Models {
 
   const std::shared_ptr<Executor> executor_;
   const ModelShape shape_;
-  const Acceleration acceleration_;  // if there is one
+  const Acceleration acceleration_;  // defaults if the shape has none
   const Elements held_;
   const std::size_t width_;  // bytes of an element
   const std::size_t local_;
   ExecutorMemory arena_;                // model, second model
-  std::vector<ExecutorMemory> arenas_;  // by local rank, of the others
-  ExecutorMemory staging_;              // of the host, for a segment; the lane's of the application
+  std::vector<ExecutorMemory> arenas_;  // of the other ranks, by local rank
+  ExecutorMemory staging_;              // host memory for one segment; used in the application's lane
   Lane application_;
   Lane averages_;
   ArenaSeats seats_;
-  bool is_detached_ = false;  // under both lanes
+  bool is_detached_ = false;  // protected by the mutexes of both lanes
 };
 
 }  // namespace pyc

@@ -12,7 +12,7 @@ constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;  // stays in the firs
 
 std::size_t bytes_of_model(const ModelShape& shape) { return in_pages(shape.count * size_of(shape.type)); }
 
-/// Calls body(first, length) for consecutive blocks that make up `count` elements.
+/// Calls body(first, length) for consecutive blocks of `count` elements.
 template <class Body>
 void for_each_block(std::size_t count, std::size_t width, Body body) {
   const std::size_t longest = kBlockBytes / width;
@@ -27,7 +27,7 @@ void replace_values(Memory& memory, DataType type, std::byte* now, const std::by
   for_each_block(count, width, [&](std::size_t first, std::size_t length) {
     const std::size_t offset = first * width;
     if (std::memcmp(now + offset, before + offset, length * width) == 0) {
-      // Not by adding nothing, which is no number where values are infinite.
+      // A copy, because adding zero differences gives NaN if values are infinite.
       return memory.copy(now + offset, values + offset, length * width);
     }
     memory.add_scaled(type, now + offset, before + offset, length, -1);

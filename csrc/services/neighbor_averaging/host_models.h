@@ -1,4 +1,4 @@
-// Models in memory of the host that the ranks of a node share.
+// Models in host memory that the ranks of a node share.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,9 @@ namespace pyc {
 
 class HostModels final : public Models {
  public:
-  /// Bytes of one rank's memory.
   static std::size_t bytes(const ModelShape& shape);
 
-  /// Of the rank at `local`, among those whose memories these are: aligned to a page.
+  /// For the rank at `local`. `memories`: of all ranks of the node, page-aligned.
   HostModels(Memory& memory, const ModelShape& shape, std::vector<std::shared_ptr<std::byte>> memories,
              std::size_t local);
 
@@ -40,11 +39,11 @@ class HostModels final : public Models {
 
   Memory& memory_;
   const ModelShape shape_;
-  const Acceleration acceleration_;                         // if there is one
+  const Acceleration acceleration_;                         // defaults if the shape has none
   const std::size_t width_;                                 // bytes of an element
   const std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: model, second model
   const std::size_t local_;
-  BufferPtr scratch_;  // of a block
+  BufferPtr scratch_;  // one block
 };
 
 }  // namespace pyc

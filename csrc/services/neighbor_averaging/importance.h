@@ -1,12 +1,12 @@
-// How much counts what a rank applies: in proportion to the time between its calls.
+// The weight of a rank's changes, in proportion to the time between its calls.
 //
-// Where all count alike, a rank that applies twice as often pulls the common model twice as strongly towards its own
-// optimum: the models then agree on the minimum of a sum that is weighted by frequency. With this weight, T_i / mean T,
-// each rank applies the same amount per second.
+// With equal weights, a rank that applies twice as often pulls the common model twice as strongly towards its own
+// optimum, and the models agree on the minimum of a sum weighted by frequency. With the weight T_i / mean T, each rank
+// applies the same amount per second.
 //
-// The mean is known to nobody, but may be gossiped: two numbers follow the model, the sum of the intervals measured and
-// how many there are. They are averaged as the model is, so their ratio tends to the mean over the ranks that have
-// measured theirs (as in push-sum; Kempe, Dobra, Gehrke 2003). A new measurement adds what has changed.
+// No rank knows the mean, so it is gossiped. Two numbers follow the model: the sum of the measured intervals, and their
+// count. Averages treat them as part of the model, so their ratio tends to the mean over the ranks with an interval (as
+// in push-sum; Kempe, Dobra, Gehrke 2003). A new measurement adds its change.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ namespace pyc {
 
 class Importance {
  public:
-  static constexpr std::size_t kNumbers = 2;  // that follow the model
+  static constexpr std::size_t kNumbers = 2;  // the numbers that follow the model
 
-  /// A call at `now`: what it adds to the two numbers.
+  /// Returns the change of the two numbers by a call at `now`.
   std::array<double, kNumbers> measure(Seconds now) {
     const bool is_first = last_ == kNever;
     const Seconds passed = now - last_;
@@ -32,7 +32,7 @@ class Importance {
     return {interval_ - before, is_new ? 1.0 : 0.0};
   }
 
-  /// Of this call, by the two numbers as they are now.
+  /// The weight of this call, from the current two numbers; 1 while they are unknown.
   double weight(const std::array<double, kNumbers>& gossiped) const {
     const bool is_known = interval_ > 0 && gossiped[0] > 0 && gossiped[1] > 0;
     return is_known ? interval_ * gossiped[1] / gossiped[0] : 1;
@@ -40,7 +40,7 @@ class Importance {
 
  private:
   static constexpr Seconds kNever = -1;
-  static constexpr double kNewest = 0.1;  // the share of the newest interval in the running mean
+  static constexpr double kNewest = 0.1;  // weight of the newest interval in the running mean
 
   Seconds last_ = kNever;
   Seconds interval_ = 0;

@@ -112,7 +112,7 @@ Slice MessageAverage::slice_of(const Role& role, std::size_t piece) const {
   return role.values.part(piece * longest, std::min(longest, board_.shape().count - piece * longest));
 }
 
-// ------------------------------------------------------------------------------------------------ who requests
+// ------------------------------------------------------------------------------------------------ the requester
 
 void MessageAverage::request(Rank to) {
   state_ = State::kRequested;
@@ -152,7 +152,6 @@ void MessageAverage::begin_lending() {
   lend_some();
 }
 
-/// Whether there was anything left to lend.
 bool MessageAverage::lend_some() {
   const std::size_t first = next_piece_;
   std::size_t bytes = 0;
@@ -166,7 +165,7 @@ bool MessageAverage::lend_some() {
   return next_piece_ > first;
 }
 
-/// It travels as a header alone.
+/// The piece is sent without values.
 void MessageAverage::mark_absent(Role& role, std::size_t piece) {
   role.run->presence().assign(role.plan.blocks_of(slice_of(role, piece)), Presence{}, {});
   ++skipped_;
@@ -176,7 +175,6 @@ bool MessageAverage::is_present(const Role& role, std::size_t piece) const {
   return role.run->presence().at(role.plan.blocks_of(slice_of(role, piece)).first).present();
 }
 
-/// The step of a piece has come back, or nothing.
 void MessageAverage::take_step(std::size_t piece) {
   if (!lent_[piece]) return;
   const std::byte* const step = is_present(requester_, piece) ? values_of(piece) : nullptr;
@@ -195,7 +193,7 @@ bool MessageAverage::take_back() {
   return true;
 }
 
-// ------------------------------------------------------------------------------------------------ who is asked
+// ------------------------------------------------------------------------------------------------ the other rank
 
 std::optional<Refusal> MessageAverage::refusal() const {
   if (has_left_) return Refusal::kLeft;

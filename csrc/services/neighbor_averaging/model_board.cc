@@ -11,10 +11,10 @@
 namespace pyc {
 namespace {
 
-constexpr Seconds kPatience = 0.05;     // of who needs the lock
-constexpr Seconds kImpatience = 0.002;  // of who can average something else
+constexpr Seconds kPatience = 0.05;     // of calls that need the lock
+constexpr Seconds kImpatience = 0.002;  // of averages, which can do something else
 
-using Held = std::lock_guard<TimedMutex>;  // a lock that was taken before
+using Held = std::lock_guard<TimedMutex>;  // adopts a lock
 
 }  // namespace
 
@@ -39,7 +39,6 @@ ModelRange ModelBoard::range(std::size_t segment) const {
   return {first, std::min(shape_.segment_count, shape_.count - first)};
 }
 
-/// Where values of a segment are among those from `first_segment` on.
 std::size_t ModelBoard::offset_in(std::size_t first_segment, std::size_t segment) const {
   return (segment - first_segment) * shape_.segment_bytes();
 }
@@ -136,7 +135,7 @@ ModelBoard::Outcome ModelBoard::average(std::size_t other, std::size_t number) {
   if (!higher.mutex.try_lock_for(kImpatience)) return Outcome::kLocked;
   const Held second(higher.mutex, std::adopt_lock);
   if (lower.lent || higher.lent) return Outcome::kLent;
-  if (has_failed(other)) return Outcome::kFailed;  // what is there is worth nothing
+  if (has_failed(other)) return Outcome::kFailed;  // the model is lost
   return try_to([&] { models_.average(other, range(number)); }) ? Outcome::kAveraged : Outcome::kFailed;
 }
 
@@ -167,7 +166,7 @@ bool ModelBoard::lend(std::size_t first_segment, std::size_t end_segment, std::b
 bool ModelBoard::take_back(std::size_t first_segment, std::size_t end_segment, const std::byte* step) {
   for (std::size_t i = first_segment; i < end_segment; ++i) {
     Segment& s = segment(local_, i);
-    if (!s.lent) continue;  // taken back by an earlier call: only this rank lends
+    if (!s.lent) continue;  // already taken back: only this rank lends
     if (!s.mutex.try_lock_for(kImpatience)) return false;
     const Held held(s.mutex, std::adopt_lock);
     s.lent = false;

@@ -1,20 +1,19 @@
-// Who may work on which part of which model, in memory that the ranks of a node share: whoever averages two of them
-// does so itself.
+// Coordinates access to the models of a node's ranks, in shared memory. A rank averages two of them itself.
 //
-// A model is cut into *segments*, each under a lock of its own. To average two models is to average segment after
-// segment, under both locks, which are taken in the order of ranks. So a rank that sleeps, computes or is stopped takes
-// no part, and `read` and `apply` wait at most for one segment.
+// A model is cut into *segments*, each with a lock. Two models are averaged segment by segment, under both locks, which
+// are taken in the order of ranks. Thus a sleeping, computing or stopped rank takes no part, and `read` and `apply`
+// wait for at most one segment at a time.
 //
-// Each segment's average is atomic. For one element the ranks' values are multiplied by a doubly stochastic matrix, the
-// one of AD-PSGD (section 3.2), whatever happens to other segments meanwhile. The analysis (section 4) is a bound on
-// squared norms, hence a sum over elements, and asks of the matrices that they are doubly stochastic and drawn
-// independently of the gradients; it does not ask that all elements of a model are averaged at the same time.
+// The average of a segment is atomic. It multiplies the ranks' values of an element by AD-PSGD's doubly stochastic
+// matrix (section 3.2), whatever happens to other segments. The analysis (section 4) bounds squared norms, which are
+// sums over elements. It requires doubly stochastic matrices drawn independently of the gradients, but not that all
+// elements are averaged at the same time.
 //
-// A segment may be *lent*: its values are on their way to another node, and what comes back is the step to take from
-// them. Until then nobody averages it. What is applied meanwhile stays in it.
+// A segment can be *lent*: its values travel to another node, and a step to subtract comes back. Until then it is not
+// averaged, and changes applied to it stay.
 //
-// Where models are on devices, what the application calls may throw DeviceError. Averages note it instead, and do
-// nothing from then on.
+// With models on devices, the application's calls may throw DeviceError. Averages note the error instead, and then
+// stop.
 #pragma once
 
 #include <array>
@@ -34,11 +33,10 @@ namespace pyc {
 
 class ModelBoard {
  public:
-  /// Of one rank's memory.
   static std::size_t bytes(const ModelShape& shape);
 
-  /// Of the rank at `local`, among those whose memories these are: zeroed, aligned to a page. Makes its own, which
-  /// others may use once all have been made.
+  /// For the rank at `local`. `memories`: of all ranks of the node, zeroed, page-aligned. Initializes this rank's own;
+  /// others may use it once all boards exist.
   ModelBoard(Models& models, const ModelShape& shape, std::vector<std::shared_ptr<std::byte>> memories,
              std::size_t local);
 
@@ -46,11 +44,10 @@ class ModelBoard {
   std::size_t segments() const { return shape_.segments(); }
   const ModelShape& shape() const { return shape_; }
 
-  // ---- this rank's model, as in models.h, of any elements. These wait for the lock of a segment, and call
-  // `while_waiting` now and then.
+  // ---- this rank's model, in elements of any type (models.h). While these wait for a segment's lock, they call
+  // `while_waiting` repeatedly.
 
   using WhileWaiting = std::function<void()>;
-  /// Elements [first, first + count) into `out`.
   void read(Elements as, std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
   void apply(Elements as, std::size_t first, std::size_t count, const std::byte* delta, double factor,
              const WhileWaiting& while_waiting);
@@ -60,36 +57,35 @@ class ModelBoard {
   void replace(std::size_t count, const std::byte* before, const std::byte* values, const WhileWaiting& while_waiting);
   void exchange(std::size_t first, std::size_t count, std::byte* numbers, const WhileWaiting& while_waiting);
 
-  /// How long these have waited for locks.
   std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
 
   // ---- averages
 
   enum class Outcome : std::uint8_t { kAveraged, kLent, kLocked, kFailed };
-  /// Averages a segment of this rank's model and of another's. kLocked: a lock could not be had at once.
+  /// Averages a segment of this rank's model with another rank's. kLocked: a lock was not free soon.
   Outcome average(std::size_t other, std::size_t segment);
 
-  /// Lends segments, which become `values`. False if one is locked; then none is lent.
+  /// Copies segments to `values` and marks them as lent. Returns false if one is locked, and lends none, or if the
+  /// device has failed.
   bool lend(std::size_t first_segment, std::size_t end_segment, std::byte* values);
-  /// Ends that. `step`: what is subtracted from the segments; null: nothing. False if one is locked: to be called
-  /// again.
+  /// Ends the loan, and subtracts `step` unless it is null. Returns false if a segment is locked; call it again then.
   bool take_back(std::size_t first_segment, std::size_t end_segment, const std::byte* step);
-  /// Averages segments with values that another rank has lent, which become the step that it is to take. False if one
-  /// is locked; then nothing has happened.
+  /// Averages segments with another rank's lent values, which become the step to subtract from them. Returns false if
+  /// one is locked, and changes nothing, or if the device has failed.
   bool meet(std::size_t first_segment, std::size_t end_segment, std::byte* values);
 
-  // ---- of ranks
+  // ---- state of ranks, by local rank
 
   void leave() { head(local_).has_left = true; }
   bool has_left(std::size_t local) const { return head(local).has_left; }
   const ProcessId& process(std::size_t local) const { return head(local).process; }
-  /// In how many averages its model has been.
+  /// Averages that the rank's model was in.
   void count_average(std::size_t local) { head(local).averages.fetch_add(1, std::memory_order_relaxed); }
   std::uint64_t averages(std::size_t local) const { return head(local).averages.load(std::memory_order_relaxed); }
-  /// Whether its device has failed, and what it said.
+  /// Whether the rank's device has failed, and its error message.
   bool has_failed(std::size_t local) const { return head(local).has_failed.load(std::memory_order_acquire); }
   std::string failure(std::size_t local) const { return head(local).failure.data(); }
-  /// That this rank's has. The first text counts.
+  /// For this rank. Only the first text is kept.
   void note_failure(const std::string& text);
 
  private:
@@ -100,7 +96,7 @@ class ModelBoard {
     ProcessId process;
     std::atomic<bool> has_left{false};
     std::atomic<bool> has_failed{false};
-    std::atomic<bool> is_failing{false};  // a thread writes the text
+    std::atomic<bool> is_failing{false};  // a thread is writing `failure`
     std::array<char, kLongestText> failure{};
   };
   struct alignas(64) Segment {
@@ -116,10 +112,10 @@ class ModelBoard {
   void unlock_all(std::size_t first_segment, std::size_t end_segment);
 
   void wait_for(TimedMutex& mutex, const WhileWaiting& while_waiting);
-  /// Calls `action(range)` for each segment of these elements, under its lock.
+  /// Calls `action(range)` for each segment of the elements, under its lock.
   template <class Action>
   void under_locks(std::size_t first, std::size_t count, const WhileWaiting& while_waiting, Action action);
-  /// Notes what the work throws of the device. Whether it did not, nor any work before.
+  /// Does the work unless the device has failed, and notes a DeviceError. Returns whether the work succeeded.
   template <class Work>
   bool try_to(Work work);
 

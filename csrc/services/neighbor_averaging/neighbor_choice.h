@@ -1,4 +1,4 @@
-// Which neighbor a rank averages with next.
+// The choice of the neighbor that a rank averages with next.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ class NeighborChoice {
   NeighborChoice(std::vector<Rank> neighbors, bool random, std::uint64_t seed)
       : neighbors_(std::move(neighbors)), is_random_(random), random_(seed) {}
 
-  /// One of the neighbors for which `is_available`: each with the same probability, or the next in turn. The turn is
-  /// over when `took_turn` says so: whoever is busy now is asked again.
+  /// An available neighbor, at random or in rotation. The rotation advances only with `took_turn`, so a neighbor that
+  /// was busy is asked again.
   template <class IsAvailable>
   std::optional<Rank> next(IsAvailable is_available) {
     available_.clear();

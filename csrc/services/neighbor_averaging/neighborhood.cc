@@ -8,7 +8,7 @@
 namespace pyc {
 namespace {
 
-/// Neighbors on other nodes in the step that has most.
+/// The largest number of in-neighbors on other nodes in a step.
 template <class IsLocal>
 std::size_t most_on_other_nodes(const NeighborhoodOptions& options, IsLocal is_local) {
   std::ptrdiff_t most = 0;
@@ -19,7 +19,6 @@ std::size_t most_on_other_nodes(const NeighborhoodOptions& options, IsLocal is_l
   return static_cast<std::size_t>(most);
 }
 
-/// A neighbor's part in a step.
 Awaited step_of(Rank rank, std::uint64_t step) { return {rank, "step # of @", step, step}; }
 
 }  // namespace
@@ -47,7 +46,7 @@ void Neighborhood::make(std::shared_ptr<std::byte> memory) {
   const std::size_t most = most_on_other_nodes(options_, [this](Rank r) { return is_local(r); });
   model_ = std::make_unique<NeighborhoodModel>(memory_, options_);
   while (incoming_.size() < most) incoming_.push_back(memory_.allocate(options_.published_bytes()));
-  add_memory((most + 1) * options_.published_bytes());  // ... and the model
+  add_memory((most + 1) * options_.published_bytes());  // incoming values and the model
 }
 
 void Neighborhood::open() {
@@ -63,9 +62,9 @@ void Neighborhood::start(const std::byte* values) {
     throw std::runtime_error("'" + options_.name + "': start: step " + std::to_string(begun_ - 1) +
                              " has not been waited for: wait on `request` first");
   }
-  model_->show(values, board_->own_values(begun_));  // nobody reads it: the step before has ended
+  model_->show(values, board_->own_values(begun_));  // has no readers: the previous step has ended
   engine_->exclusively([this] {
-    check_open();  // another thread may have left meanwhile
+    check_open();  // another thread may have left
     begin_step();
   });
   engine_->advance();
@@ -93,7 +92,7 @@ void Neighborhood::final(std::byte* out, Seconds timeout, const Engine::Interrup
   read("the end of step " + std::to_string(begun_ - 1), true, out, timeout, interrupt);
 }
 
-/// While the application reads the model, which then stays as it is.
+/// While this object lives, the application reads the model, and the engine leaves it unchanged.
 struct Neighborhood::Reading {
   explicit Reading(Neighborhood& by) : of(by) {}
   ~Reading() {
@@ -128,7 +127,7 @@ void Neighborhood::read(const std::string& what, bool final, std::byte* out, Sec
   weight_ = model_->write(added, out);
 }
 
-/// Where all that is waited for is on this node, whose ranks notify.
+/// Sleeps if all awaited ranks are on this node, because only these notify.
 bool Neighborhood::sleep(const std::function<std::vector<Awaited>()>& awaited, const std::function<bool()>& done,
                          Seconds limit) const {
   bool all_notify = false;
@@ -139,7 +138,6 @@ bool Neighborhood::sleep(const std::function<std::vector<Awaited>()>& awaited, c
   return all_notify && sleep_until_notified(limit, done);
 }
 
-/// Whether the model is what the application asks for.
 bool Neighborhood::can_read(bool final) const {
   if (is_averaging()) return false;
   if (closed()) return settled_;
@@ -154,14 +152,14 @@ void Neighborhood::tell_closed() {
 
 // ------------------------------------------------------------------------------------------------ a step
 
-/// Whose inputs are added in the newest step.
+/// The step whose inputs the newest step adds.
 std::optional<std::uint64_t> Neighborhood::step_of_input() const {
   const std::uint64_t step = begun_ - 1;
   if (step < options_.overlap) return std::nullopt;
   return step - options_.overlap;
 }
 
-/// Whose buffer the next step writes: its readers are waited for in the newest step.
+/// The step whose buffer the next step overwrites. The newest step waits for its readers.
 std::optional<std::uint64_t> Neighborhood::step_of_return() const {
   if (begun_ < options_.buffers()) return std::nullopt;
   return begun_ - options_.buffers();
@@ -207,7 +205,7 @@ bool Neighborhood::advance() {
   return true;
 }
 
-/// What was on its way to this rank, which has left, has come.
+/// Called after `close`, when nothing more arrives for this rank.
 void Neighborhood::settle() {
   terms_.clear();
   board_->has_read(NeighborhoodBoard::kNever);
@@ -222,7 +220,7 @@ void Neighborhood::end_step() {
     board_->has_read(*input + 1);
     notify_all(options_.at(*input).in);
   }
-  if (options_.overlap > 0) take(begun_ - 1);  // to where the step before lay
+  if (options_.overlap > 0) take(begun_ - 1);  // overwrites the previous step's inputs
   averaged_.store(begun_, std::memory_order_release);
 }
 
@@ -235,7 +233,6 @@ Input Neighborhood::input(Rank from, std::uint64_t step) const {
   return board_->has_left(local, step) ? Input::kAbsent : Input::kAwaited;
 }
 
-/// Of the in-neighbor number `which` of a step.
 const std::byte* Neighborhood::values_of(const std::vector<Neighbor>& in, std::size_t which, std::uint64_t step) const {
   if (is_local(in[which].rank)) return board_->values(nodes_.local_rank_of(in[which].rank), step);
   const auto slot = std::count_if(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(which),
@@ -255,7 +252,7 @@ bool Neighborhood::has_left(Rank rank, std::uint64_t step) const {
   return is_local(rank) ? board_->has_left(nodes_.local_rank_of(rank), step) : edges_->has_left(rank, step);
 }
 
-/// `absent`: grows by the weights of those who do not take part in the step.
+/// Adds the weights of ranks that take no part in the step to `absent`.
 void Neighborhood::add_inputs(std::uint64_t step, std::vector<Term>& terms, double& absent) const {
   const std::vector<Neighbor>& in = options_.at(step).in;
   for (std::size_t i = 0; i < in.size(); ++i) {
@@ -267,7 +264,7 @@ void Neighborhood::add_inputs(std::uint64_t step, std::vector<Term>& terms, doub
   }
 }
 
-/// What was meant in the step for those who do not take part in it.
+/// Adds the values that were meant for ranks that take no part in the step.
 void Neighborhood::add_returns(std::uint64_t step, std::vector<Term>& terms) const {
   if (!options_.push_sum()) return;
   for (const Neighbor& n : options_.at(step).out) {
@@ -281,19 +278,19 @@ std::vector<Term> Neighborhood::terms_of_step() const {
   double absent = 0;
   if (const auto input_step = step_of_input()) add_inputs(*input_step, terms, absent);
   if (!options_.push_sum()) {
-    terms.front().weight = terms.size() > 1 ? terms.front().weight + absent : 1;  // alone: exactly
+    terms.front().weight = terms.size() > 1 ? terms.front().weight + absent : 1;  // exact if no neighbor takes part
   }
   if (const auto returned = step_of_return()) add_returns(*returned, terms);
   return terms;
 }
 
-/// The first step of which what was meant for ranks that have left has not come back.
+/// The first step whose values for ranks that have left are not added back yet.
 std::uint64_t Neighborhood::first_not_returned() const {
   const std::optional<std::uint64_t> returned = step_of_return();
   return returned ? *returned + 1 : 0;
 }
 
-/// What comes to this rank's sum without another step.
+/// The values that reach this rank's sum without another step.
 std::vector<Term> Neighborhood::in_flight() const {
   std::vector<Term> terms;
   if (!options_.push_sum() || begun_ == 0) return terms;
@@ -305,7 +302,7 @@ std::vector<Term> Neighborhood::in_flight() const {
   return terms;
 }
 
-// ------------------------------------------------------------------------------------------------ who is waited for
+// ------------------------------------------------------------------------------------------------ awaited ranks
 
 std::vector<Awaited> Neighborhood::awaited_by_step() const {
   std::vector<Awaited> awaited;
@@ -317,7 +314,7 @@ std::vector<Awaited> Neighborhood::awaited_by_step() const {
   if (const auto step = step_of_return()) {
     for (const Neighbor& n : options_.at(*step).out) {
       if (has_read(n.rank, *step)) continue;
-      awaited.push_back(step_of(n.rank, *step + (is_local(n.rank) ? options_.overlap : 0)));  // in which it reads it
+      awaited.push_back(step_of(n.rank, *step + (is_local(n.rank) ? options_.overlap : 0)));  // the step that reads it
     }
   }
   return awaited;
@@ -345,7 +342,7 @@ bool Neighborhood::busy() const {
   return std::any_of(missing.begin(), missing.end(), [this](const Awaited& a) { return !is_local(a.rank); });
 }
 
-/// Whether a neighbor on another node is still to be given what it sees of this rank.
+/// Whether a neighbor on another node has not received this rank's values yet.
 bool Neighborhood::is_asked() const {
   if (edges_->empty()) return false;
   for (std::uint64_t step = first_not_returned(); step < begun_; ++step) {

@@ -1,17 +1,17 @@
 // Averages with neighbors, step by step: D-PSGD (Lian et al. 2017) and SGP (Assran et al. 2019), as the application of
 // one rank sees it.
 //
-// In each step a rank shows its values to its out-neighbors and takes those of its in-neighbors: of its node from
-// shared memory (neighborhood_board.h), of other nodes by messages (neighborhood_edges.h). The sum is computed by
-// whoever drives the engine once all of them are there: first this rank's own values, then its neighbors', ascending,
-// so that the bits do not depend on who comes when, or on which node.
+// In each step a rank shows its values to its out-neighbors and takes its in-neighbors' values, on its node from shared
+// memory (neighborhood_board.h), on other nodes by messages (neighborhood_edges.h). Once all have arrived, the thread
+// that drives the engine computes the sum: first this rank's own values, then its neighbors' in ascending order. The
+// bits therefore do not depend on the order of arrival or on the nodes.
 //
-// A rank that leaves takes part in no step that it has not begun. Its neighbors go on:
-//   D-PSGD    its weight goes to the own values of those who would have taken its values, so that weights still sum to
-//             one, and of a symmetric matrix the columns too: the mean of those who stay does not change;
-//   push-sum  what was meant for it stays with who would have given it, who takes it back as the buffer that it lies in
-//             is to be written again: the sums of values and weights over all ranks, the leaver's own included, stay.
-// Who takes part in which step follows from how many steps each rank begins, not from when: results are reproducible.
+// A rank that leaves takes part in no step that it has not begun. Its neighbors continue:
+//   D-PSGD    Ranks that would have taken its values add its weight to their own. Weights still sum to one, and with a
+//             symmetric matrix the columns do too, so the mean of the remaining ranks does not change.
+//   push-sum  Ranks that would have given values to it keep them, and take them back before their buffer is reused.
+//             The sums of values and weights over all ranks, including the leaver's, do not change.
+// The ranks in a step depend on how many steps each rank begins, not on time, so results are reproducible.
 #pragma once
 
 #include <atomic>
@@ -33,30 +33,29 @@ class Neighborhood final : public Service {
  public:
   using Options = NeighborhoodOptions;
 
-  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::compare`;
-  /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
+  /// Collective over the engine's ranks. The ranks of a node must share a machine. StallError as `Engine::compare`;
+  /// std::runtime_error on all ranks if memory cannot be allocated on one. The result keeps the engine alive.
   static std::shared_ptr<Neighborhood> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                               const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt);
 
   // ---- the application: one thread at a time
 
-  /// Begins the next step with a copy of `values`. Never waits. std::runtime_error if the step before was not waited
+  /// Begins the next step with a copy of `values`. Never waits. std::runtime_error if the previous step was not waited
   /// for.
   void start(const std::byte* values);
-  /// out = this rank's values after the step. StallError after `timeout` seconds (negative: no limit) names the
-  /// neighbors that have not come; it may be called again then.
+  /// out = this rank's values after the step. StallError after `timeout` seconds (negative: unlimited) names the
+  /// missing neighbors; the call may be repeated.
   void wait(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// Whether the step that was started has its result, which `wait` gives then without waiting.
+  /// Whether `wait` would return at once.
   bool test();
-  /// out = the same, and what is on its way to this rank besides: its part of the sum of all ranks. Changes nothing.
-  /// After `close` too.
+  /// out = the result of `wait`, plus the values under way to this rank: its part of the sum over all ranks. Changes
+  /// nothing. May be called after `close`.
   void final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
-  // After `close` it begins no step; the engine takes in what is on its way to this rank.
+  // After `close` no step begins, and the engine receives the values under way to this rank.
 
   const Options& options() const { return options_; }
-  /// Steps that were started.
   std::uint64_t steps() const { return begun_; }
-  /// Of the values that `wait` or `final` has given last.
+  /// The push-sum weight of the last result of `wait` or `final`.
   double weight() const { return weight_; }
 
   // ---- Collective
@@ -114,13 +113,13 @@ class Neighborhood final : public Service {
   std::unique_ptr<NeighborhoodBoard> board_;
   std::unique_ptr<NeighborhoodEdges> edges_;
   std::unique_ptr<NeighborhoodModel> model_;  // made with the board
-  std::vector<BufferPtr> incoming_;           // values of in-neighbors on other nodes, of the step that was taken last
+  std::vector<BufferPtr> incoming_;           // values of in-neighbors on other nodes, for the step taken last
 
   std::atomic<std::uint64_t> begun_{0};     // steps
-  std::atomic<std::uint64_t> averaged_{0};  // ... of which the sum is there
-  std::uint64_t given_ = 0;                 // ... which the application has been given
+  std::atomic<std::uint64_t> averaged_{0};  // ... whose sum is done
+  std::uint64_t given_ = 0;                 // ... whose result the application has
   double weight_ = 1;
-  bool is_reading_ = false;           // the application reads the model: not now
+  bool is_reading_ = false;           // `advance` must not change the model
   std::vector<Term> terms_;           // of the sum that is being computed
   std::atomic<bool> settled_{false};  // closed, and the model is final
 };

@@ -1,9 +1,9 @@
-// What the neighbors of one node share: each rank's newest values, which the others read where they lie.
+// The newest values of each rank of a node, in memory from which its neighbors read them in place.
 //
-// A rank has two or three buffers; its values of step s are in buffer s modulo their number. It says how many steps it
-// has begun, of how many it has read what its neighbors showed, and, once it leaves, after how many. All three numbers
-// only grow, so "at least this far" is all that is ever asked of another's. A buffer is written again when its readers
-// have read it, which its owner waits for before it ends the step before.
+// A rank has two or three buffers, and values of step s are in buffer s modulo their number. It publishes how many
+// steps it has begun, of how many it has read its neighbors' values, and after how many it leaves. These numbers only
+// grow, so readers only test for "at least". A rank ends a step only when the buffer of the next step has been read by
+// its readers.
 #pragma once
 
 #include <atomic>
@@ -21,25 +21,23 @@ class NeighborhoodBoard {
  public:
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
-  /// Bytes for each rank of the node.
   static std::size_t bytes(std::size_t buffer_bytes, std::uint64_t buffers);
 
-  /// Of the rank at `local`. `memory`: of all ranks, zeroed, aligned to a page.
+  /// For the rank at `local`. `memory`: of all ranks, zeroed, page-aligned.
   NeighborhoodBoard(std::shared_ptr<std::byte> memory, std::size_t local, std::size_t buffer_bytes,
                     std::uint64_t buffers);
 
-  /// Where the values of a step lie, or are to be put, of the rank at `local`.
   std::byte* values(std::size_t local, std::uint64_t step) const {
     return start_of(local) + kPage + (step % buffers_) * stride_;
   }
   std::byte* own_values(std::uint64_t step) const { return values(local_, step); }
 
-  // What a rank has said.
+  // Published by the rank at `local`.
   std::uint64_t begun(std::size_t local) const { return at(local).begun.load(); }
   std::uint64_t read(std::size_t local) const { return at(local).read.load(); }
   bool has_left(std::size_t local, std::uint64_t step) const { return at(local).left.load() <= step; }
 
-  // What this one says: so many steps. Whom it may concern is notified after.
+  // Publish a number of steps of this rank. Callers then notify the ranks that wait for it.
   void begin(std::uint64_t steps) { at(local_).begun.store(steps); }
   void has_read(std::uint64_t steps) { at(local_).read.store(steps); }
   void leave(std::uint64_t steps) { at(local_).left.store(steps); }

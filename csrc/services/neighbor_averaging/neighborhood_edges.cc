@@ -42,7 +42,7 @@ std::unique_ptr<Run> NeighborhoodEdges::make_run(const Plan& plan, const std::ve
                            .memory = memory_,
                            .transport = engine_.transport(),
                            .open_transfers = engine_.open_transfers(),
-                           .elements = {DataType::kUint8, DataType::kUint8},  // nothing is reduced on the way
+                           .elements = {DataType::kUint8, DataType::kUint8},  // bytes, nothing is reduced
                            .op = ReduceOp::kSum,
                            .element_bytes = 1,
                            .collective = collective_,
@@ -99,7 +99,6 @@ bool NeighborhoodEdges::give(std::uint64_t begun, std::uint64_t left,
   return moved;
 }
 
-/// Whether what was being given now has been.
 bool NeighborhoodEdges::settle(Edge& e) {
   if (!e.is_giving || !e.giving->retired()) return false;
   e.is_giving = false;

@@ -1,4 +1,4 @@
-// What neighbors say to each other. Between nodes a rank asks for what it takes; what it takes is no active message.
+// Messages between neighbors. Values travel separately (NeighborhoodEdges).
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace pyc::neighborhood {
 
-/// The sender takes the receiver's values of this step, once they are there.
+/// The sender takes the receiver's values of this step, once they exist.
 struct Ask {
   std::uint64_t step;
 };
 
-/// The sender has left: it takes part in so many steps. It may still ask for values of these.
+/// The sender has left after so many steps. It may still ask for values of these.
 struct Left {
   std::uint64_t steps;
 };
 
-/// The sender has left, and asks for nothing any more.
+/// The sender has left, and asks for nothing from now on.
 struct Done {};
 
 using Messages = Mailbox<Ask, Left, Done>;

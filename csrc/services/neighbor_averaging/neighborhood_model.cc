@@ -36,14 +36,14 @@ void NeighborhoodModel::show(const std::byte* values, std::byte* into) {
   set_weight(into, weight);
   if (!options_.push_sum()) {
     memory_.copy(into, values, options_.count * size_of(elements_.type));
-  } else if (!is_set_ || (weight == 1 && !elements_.widened())) {  // the sum is what the caller has
+  } else if (!is_set_ || (weight == 1 && !elements_.widened())) {  // the caller has the sum
     memory_.load(elements_, into, values, options_.count);
   } else {
     add_change(values, weight, into);
   }
 }
 
-/// into = the sum + (values - what the caller was given).
+/// into = the sum + (values - the result of the last `write`).
 void NeighborhoodModel::add_change(const std::byte* values, double weight, std::byte* into) {
   const std::vector<Term> sum = and_model({});
   const std::size_t width = size_of(elements_.accumulator);

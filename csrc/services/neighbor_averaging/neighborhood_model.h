@@ -1,7 +1,6 @@
-// The model of one rank: what it shows its neighbors, and what it becomes in a step.
-//
-// All are in one form, that in which values are shown: the values, or the sums of a push-sum, and behind them its
-// weight. `show` and `write` are called by the application, `average` under the engine's progress lock, never at once.
+// The model of one rank, in the format that neighbors see: the values, or the sums of a push-sum, followed by its
+// weight. The application calls `show` and `write`, the engine calls `average` and `add` under its progress lock, and
+// never at the same time.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +16,21 @@ class NeighborhoodModel {
  public:
   NeighborhoodModel(Memory& memory, const NeighborhoodOptions& options);
 
-  /// into = what neighbors are to see of a rank whose caller has `values`. In a push-sum, what the caller has changed
-  /// since `write` is added to the sum: SGP, Algorithm 1, line 4.
+  /// into = the values for neighbors, where `values` are the caller's. In a push-sum, adds the caller's changes since
+  /// `write` to the sum (SGP, Algorithm 1, line 4).
   void show(const std::byte* values, std::byte* into);
 
-  /// The model = the sum of the terms, a part of it in each call. Whether that was the last.
+  /// model = the sum of the terms, a part in each call. Returns whether it is complete.
   bool average(const std::vector<Term>& terms);
 
-  /// The model = itself + the sum of the terms, in the same way.
+  /// model += the sum of the terms, in the same way.
   bool add(const std::vector<Term>& terms);
 
-  /// out = the caller's values: of the model and what is to be added to it. Returns the weight.
+  /// out = the caller's values of the model + `added`. Returns the weight.
   double write(const std::vector<Term>& added, std::byte* out);
 
  private:
-  static constexpr std::size_t kPartBytes = std::size_t{256} << 10U;  // then others may drive the engine
+  static constexpr std::size_t kPartBytes = std::size_t{256} << 10U;  // per call, so that others may drive the engine
 
   double weight_of(const std::byte* shown) const;
   void set_weight(std::byte* shown, double weight) const;
@@ -43,12 +42,12 @@ class NeighborhoodModel {
   const NeighborhoodOptions& options_;
   const Elements elements_;
   const Elements published_;
-  WeightedSum application_;  // the scratch memory of one thread each
+  WeightedSum application_;  // each is the scratch memory of one thread
   WeightedSum engine_;
   BufferPtr narrowed_;  // the application's
   BufferPtr model_;
   bool is_set_ = false;
-  std::size_t next_ = 0;  // element that `average` goes on with
+  std::size_t next_ = 0;  // the element at which `average` continues
 };
 
 }  // namespace pyc

@@ -13,7 +13,7 @@
 namespace pyc {
 namespace {
 
-constexpr Seconds kRest = 1e-3;            // after an average, at least
+constexpr Seconds kRest = 1e-3;            // shortest rest after an average, before jitter
 constexpr double kShareOfTime = 1.0 / 30;  // of a core, at most, for averages on the node
 constexpr Seconds kLastRefusalRest = 10e-3;
 constexpr std::size_t kBytesPerPass = MessageAverage::kBytesPerPass;
@@ -38,8 +38,8 @@ ModelBoard::WhileWaiting PairwiseAveraging::while_waiting(const Engine::Interrup
   };
 }
 
-/// A change of the model is made as a whole: what a handler of a signal raises meanwhile waits for its end. What one
-/// raises after that ends it at once, for who has interrupted a wait for a process that is stopped.
+/// Lets a change of the model finish: keeps the first exception of a signal handler for later. The second one ends the
+/// wait at once, for users who interrupt a wait for a stopped process.
 class PairwiseAveraging::Deferred {
  public:
   explicit Deferred(ModelBoard::WhileWaiting waiting) : waiting_(std::move(waiting)) {}
@@ -61,7 +61,7 @@ class PairwiseAveraging::Deferred {
   std::exception_ptr raised_;
 };
 
-/// An average holds it for microseconds, unless its process is stopped.
+/// An average holds the lock for microseconds, unless its process is stopped.
 std::string PairwiseAveraging::awaited_lock() const {
   std::vector<Rank> stopped;
   for (const Rank neighbor : choice_.all()) {
@@ -102,8 +102,8 @@ void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& i
   deferred.rethrow();
 }
 
-/// Measures the time since the call before, and gossips it. A handler of a signal may run while it waits, in this
-/// thread.
+/// Measures the time since the previous call, and gossips it. A signal handler that calls `apply` in this thread meets
+/// an error instead of a deadlock.
 double PairwiseAveraging::weight_of_call(const ModelBoard::WhileWaiting& waiting) {
   using Numbers = std::array<double, Importance::kNumbers>;
   const std::thread::id self = std::this_thread::get_id();
@@ -161,7 +161,7 @@ void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrup
     wait_for({.what = "the average that is under way",
               .done = done,
               .awaited = awaited,
-              .sleep = [](Seconds) { return false; },  // the engine averages
+              .sleep = [](Seconds) { return false; },  // the engine does the averages
               .if_none_is_missing = "it is slow, call again"},
              timeout, interrupt);
   } catch (...) {
@@ -238,7 +238,7 @@ bool PairwiseAveraging::begin(Seconds now) {
     next_ = kNever;  // until an average by messages ends
     return false;
   }
-  // Memory of a device goes with its process.
+  // A dead process takes its device memory with it.
   if (device_ != nullptr && is_local(*neighbor) && is_gone(*neighbor)) return true;
   if (options_.per_step) --owed_;
   if (!options_.per_step && options_.period > 0) next_ = now + options_.period;
@@ -251,7 +251,7 @@ bool PairwiseAveraging::begin(Seconds now) {
   return true;
 }
 
-/// Averages segments, of so many bytes at most. Whether there were any to average.
+/// Averages segments of at most `bytes`, and at least one. Returns whether there were any.
 bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
   if (!on_node_) return false;
   NodeAverage& average = *on_node_;
@@ -307,13 +307,13 @@ void PairwiseAveraging::took_turn(Rank neighbor) {
 void PairwiseAveraging::rest(Seconds now, Seconds duration) {
   if (options_.per_step) {
     next_ = now;
-  } else if (options_.period == 0) {  // else `begin` has set it
+  } else if (options_.period == 0) {  // otherwise `begin` has set it
     next_ = now + std::max(kRest, duration) * jitter();
   }
 }
 
-/// Ranks that request each other at the same time all refuse: they must not do so again, and each spends the time of a
-/// request and its answer unable to accept.
+/// Ranks that request each other at the same time all decline. A random rest prevents a repetition; it grows with the
+/// duration of the request, during which the rank accepts none.
 void PairwiseAveraging::rest_after_refusal(Seconds now, Seconds begun) {
   if (options_.per_step) ++owed_;
   next_ = std::max(next_, now + std::max(refusal_rest_, 2 * (now - begun)) * jitter());
@@ -342,7 +342,7 @@ MessageAverage& PairwiseAveraging::exchange() {
   return *messages_;
 }
 
-/// Nothing will be done with the models any more.
+/// The models are final.
 bool PairwiseAveraging::is_over() const {
   return closed() && left_.count() == engine_->size() && (!messages_ || messages_->idle());
 }

@@ -1,12 +1,12 @@
-// Asynchronous averaging in pairs (AD-PSGD, Algorithm 1): what the application of one rank sees of it.
+// Asynchronous averaging in pairs (AD-PSGD, Algorithm 1), as the application of one rank sees it.
 //
-// The model lives here. In the background a rank averages it with one neighbor at a time; the application reads it and
-// adds to it whenever it likes, and waits for no other rank. Neighbors of this node are averaged in shared memory
-// (model_board.h), others by messages (message_average.h). Models are in memory of the host or on devices (models.h).
+// This object owns the model. In the background, a rank averages it with one neighbor at a time. The application reads
+// it and adds to it at any time, without waiting for other ranks. Neighbors on the node are averaged in shared memory
+// (model_board.h), others by messages (message_average.h). Models are in host memory or on devices (models.h).
 //
-// A neighbor that has left or died is passed over. A death is told once, by the application's next call; what is shared
-// on the node goes on working then, though the engine may not: the application's calls begin averages themselves. If a
-// rank's device fails, its calls throw what it was; its neighbors are told once too, and pass it over.
+// Neighbors that have left or died are skipped. The application's next call raises a death once. If the engine has
+// failed, averages on the node continue, begun by the application's calls. If a rank's device fails, its calls raise
+// that error, and its neighbors raise it once and skip the rank.
 #pragma once
 
 #include <atomic>
@@ -39,23 +39,23 @@ struct PairwiseOptions {
   DataType type = DataType::kFloat32;  ///< a float type; 16-bit models are held in float32
   std::size_t segment_bytes = 0;       ///< 0: the model is one segment
   std::vector<Rank> neighbors;
-  bool initiates = true;  ///< requests averages of other nodes
-  bool random = true;     ///< which neighbor is next; else one after the other
+  bool initiates = true;  ///< whether it requests averages of ranks on other nodes
+  bool random = true;     ///< choose neighbors at random; otherwise in rotation
   std::uint64_t seed = 0;
-  bool per_step = false;  ///< as many averages are begun as calls of `apply`; else continuously
-  Seconds period = 0;     ///< between the beginnings of two, at least; 0: by how long they take
+  bool per_step = false;  ///< begin one average for each call of `apply`; otherwise continuously
+  Seconds period = 0;     ///< minimum between two beginnings; 0: depends on their duration
   std::optional<Acceleration> acceleration;
-  bool by_frequency = false;  ///< what a rank applies counts in proportion to the time between its calls
+  bool by_frequency = false;  ///< weigh applied changes by the time between calls (Importance)
 };
 
 struct PairwiseStatistics {
-  std::uint64_t begun = 0;  ///< averages that this rank began
+  std::uint64_t begun = 0;  ///< averages begun by this rank
   std::uint64_t begun_between_nodes = 0;
   std::uint64_t averages = 0;  ///< averages that its model was in
   std::uint64_t declined = 0;  ///< requests
-  std::uint64_t skipped = 0;   ///< segments or pieces that were locked, or lent
+  std::uint64_t skipped = 0;   ///< segments or pieces that were locked or lent
   std::uint64_t applied = 0;
-  std::uint64_t staleness_sum = 0;  ///< averages between a read and the apply after it
+  std::uint64_t staleness_sum = 0;  ///< averages between a read and the next apply
   std::uint64_t staleness_max = 0;
   Seconds waited = 0;  ///< for locks, in `read` and `apply`
 };
@@ -65,55 +65,56 @@ class PairwiseAveraging final : public Service {
   using Options = PairwiseOptions;
   using OpenDevice = std::function<std::shared_ptr<Executor>()>;
 
-  /// Collective over the engine's ranks; those of a node must share a machine. `initial`: this rank's model. StallError
-  /// as `Engine::compare`; std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the
+  /// Collective over the engine's ranks. The ranks of a node must share a machine. `initial`: own model. StallError as
+  /// `Engine::compare`; std::runtime_error on all ranks if memory cannot be allocated on one. The result keeps the
   /// engine alive.
   static std::shared_ptr<PairwiseAveraging> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                    const std::byte* initial, const Nodes& nodes, Seconds timeout,
                                                    const Engine::Interrupt& interrupt);
-  /// The same of models on devices: `initial` is memory of this rank's device, and so is what `read` and `apply` are
-  /// given; all others are given memory of the host. `open` gives the device, where `initial` has its values; what it
-  /// throws is an error on all ranks.
+  /// `create` for models on devices. `initial` and the arrays of `read` and `apply` are in this rank's device memory;
+  /// other calls use host memory. `open` returns the device, once `initial` has its values there. Its exceptions are
+  /// errors on all ranks.
   static std::shared_ptr<PairwiseAveraging> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
                                                              Options options, const std::byte* initial,
                                                              const Nodes& nodes, Seconds timeout,
                                                              const Engine::Interrupt& interrupt);
-  /// As `create`, where all ranks are in one thread: Service::joined.
+  /// `create` if one thread has all ranks: Service::joined.
   static std::shared_ptr<PairwiseAveraging> join(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                  const std::byte* initial, const Nodes& nodes,
                                                  std::shared_ptr<SharedMemory>& shared);
-  /// std::invalid_argument if its messages need too many tags.
+  /// std::invalid_argument if the messages need too many tags.
   static void check(Engine& engine, const Options& options);
   ~PairwiseAveraging() override;
 
   // ---- the application: from any thread
 
-  /// A copy of this rank's model, each segment as it was at one moment.
+  /// Copies this rank's model. Each segment is consistent.
   void read(std::byte* out, const Engine::Interrupt& interrupt);
-  /// What averages keep the sum of (model_board.h), as it is held: float32 or float64.
+  /// The value whose sum averages preserve (models.h), in the type it is held in: float32 or float64.
   void read_kept(std::byte* out, const Engine::Interrupt& interrupt);
-  /// The same at any time, without a look at what has failed.
+  /// `read_kept` at any time, without checks for failures.
   void peek_kept(std::byte* out) const {
     board_->read_kept(options_.count, out, [] {});
   }
-  /// model += delta. Once for each, before anything is changed: RankFailedError of a death of a neighbor,
-  /// std::runtime_error of a neighbor's device that has failed.
+  /// model += delta. Before it changes anything, raises each failure once: RankFailedError for a neighbor's death,
+  /// std::runtime_error for a neighbor's failed device.
   void apply(const std::byte* delta, const Engine::Interrupt& interrupt);
-  /// model = values, as held, plus what has been applied since `read_kept` gave `before`. No averages may be under way:
-  /// see `pause`.
+  /// model = values, in the held type, plus the changes since `read_kept` returned `before`. Call `pause` first, so
+  /// that averages cannot interfere.
   void replace_held(const std::byte* before, const std::byte* values, const Engine::Interrupt& interrupt);
 
-  /// This rank begins no average and takes part in none, until `resume`; waits for the one that is under way. Another
-  /// rank of its node that is not paused may still average with it.
+  /// Until `resume`, this rank begins no average and accepts none; waits for the current one. Ranks of its node that
+  /// are not paused may still average with it.
   void pause(Seconds timeout, const Engine::Interrupt& interrupt);
   void resume();
 
-  /// The application knows of these deaths, or of one that nobody could name: no call tells it again.
+  /// The application knows of these deaths, or, if there are none, of one without a known rank. No call raises them
+  /// again.
   void set_told(const std::vector<Rank>& dead);
 
-  // After `close` its model is averaged no more.
+  // After `close` the model is not averaged.
 
-  /// Runs what a call does on the device. What the device reports is noted, and ends this rank's part.
+  /// Runs `call`. A DeviceError is noted, and ends this rank's part.
   template <class Call>
   auto on_device(Call call) {
     try {
@@ -123,9 +124,8 @@ class PairwiseAveraging final : public Service {
       throw;
     }
   }
-  /// DeviceError if that has happened.
   void check_device() const;
-  void check_usable() override { check_device(); }  // it goes on without the dead
+  void check_usable() override { check_device(); }  // continues without dead ranks
 
   PairwiseStatistics statistics();
   const Options& options() const { return options_; }
@@ -139,10 +139,9 @@ class PairwiseAveraging final : public Service {
   bool finished() const override;
   std::vector<Rank> not_closed() const override { return left_.missing(engine_->size()); }
   void on_engine_failure(const std::exception_ptr& error) override;
-  void name_the_dead() const override {}  // a call says who died, and goes on
+  void name_the_dead() const override {}  // calls raise deaths and continue
 
  private:
-  /// An average with a neighbor of this node that is under way.
   struct NodeAverage {
     Rank with;
     std::size_t local;
@@ -208,40 +207,40 @@ class PairwiseAveraging final : public Service {
   std::unique_ptr<Models> models_;
   DeviceModels* device_ = nullptr;  // `models_`, if they are on devices
   std::unique_ptr<ModelBoard> board_;
-  std::shared_ptr<std::byte[]> sent_;  // for messages_
+  std::shared_ptr<std::byte[]> sent_;  // for `messages_`
   std::unique_ptr<PairwiseMailbox> mailbox_;
   std::unique_ptr<MessageAverage> messages_;  // if there are neighbors on other nodes
 
   // Under the progress lock.
   NeighborChoice choice_;
   std::optional<NodeAverage> on_node_;
-  Seconds requested_ = 0;  // the newest average by messages
-  Seconds next_ = 0;       // when the next one may begin
+  Seconds requested_ = 0;  // time of the newest request by messages
+  Seconds next_ = 0;       // earliest begin of the next average
   Seconds refusal_rest_;
   SplitMix random_;
   RankSet left_;
-  bool is_failure_announced_ = false;  // of this rank's device
+  bool is_failure_announced_ = false;  // failure of this rank's device
 
-  // Of any thread.
+  // From any thread.
   std::mutex importance_mutex_;
-  std::atomic<std::thread::id> measuring_;  // holds it
+  std::atomic<std::thread::id> measuring_;  // the thread that holds it
   Importance importance_;
-  std::atomic<std::uint64_t> owed_{0};  // averages, per step
+  std::atomic<std::uint64_t> owed_{0};  // averages, with per_step
   std::atomic<std::uint64_t> begun_{0};
   std::atomic<std::uint64_t> begun_between_nodes_{0};
   std::atomic<std::uint64_t> declined_{0};
   std::atomic<std::uint64_t> skipped_{0};  // segments on the node
   std::atomic<std::uint64_t> applied_{0};
-  std::atomic<std::uint64_t> read_at_{0};  // in how many averages its model had been
+  std::atomic<std::uint64_t> read_at_{0};  // averages of this model before the last read
   std::atomic<std::uint64_t> staleness_sum_{0};
   std::atomic<std::uint64_t> staleness_max_{0};
   std::atomic<bool> paused_{false};
 
-  std::vector<std::atomic<bool>> gone_;           // by rank: its process has ended, and it had not left
-  std::vector<std::atomic<bool>> device_failed_;  // by rank, of those on other nodes
-  std::vector<std::atomic<bool>> told_;           // by rank: a call has said so
+  std::vector<std::atomic<bool>> gone_;           // by rank: its process has ended before it left
+  std::vector<std::atomic<bool>> device_failed_;  // by rank, for ranks on other nodes
+  std::vector<std::atomic<bool>> told_;           // by rank: a call has raised its failure
   std::atomic<bool> told_failure_{false};
-  std::atomic<bool> failed_{false};  // the engine
+  std::atomic<bool> failed_{false};  // the engine has failed
   std::atomic<Seconds> next_look_{0};
   std::atomic<Seconds> next_tell_{0};
 };

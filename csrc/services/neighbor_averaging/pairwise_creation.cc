@@ -1,4 +1,4 @@
-// A pairwise averaging until its first call: what its ranks make together.
+// The creation of a pairwise averaging.
 #include <algorithm>
 #include <new>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// What a pairwise averaging says of ranks that have died, of devices that have failed, and what it does then.
+// Failures in pairwise averaging: dead ranks, failed devices, and averages after a failure of the engine.
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -9,7 +9,7 @@
 namespace pyc {
 namespace {
 
-constexpr Seconds kLookPeriod = 0.25;  // at the processes of neighbors: a system call each
+constexpr Seconds kLookPeriod = 0.25;  // one system call per neighbor
 
 }  // namespace
 
@@ -25,7 +25,6 @@ void PairwiseAveraging::before_call() {
   tell_deaths();
 }
 
-/// Passes over neighbors whose process has ended.
 void PairwiseAveraging::look_at_neighbors(Seconds now) {
   if (now < next_look_) return;
   next_look_ = now + kLookPeriod;
@@ -34,7 +33,7 @@ void PairwiseAveraging::look_at_neighbors(Seconds now) {
   }
 }
 
-/// Whether the process of a neighbor on this node has ended, and it had not left.
+/// Whether a neighbor's process on this node has ended before it left.
 bool PairwiseAveraging::is_gone(Rank neighbor) {
   const std::size_t local = nodes_.local_rank_of(neighbor);
   const bool gone = !board_->has_left(local) && state_of(board_->process(local)) == ProcessState::kGone;
@@ -55,7 +54,7 @@ bool PairwiseAveraging::has_failed_device(Rank rank) const {
                         : device_failed_[static_cast<std::size_t>(rank)].load();
 }
 
-/// If it is this rank's: its model is averaged no more.
+/// If this rank's device has failed, ends its averages and notifies other ranks.
 void PairwiseAveraging::announce_failure() {
   if (is_failure_announced_ || !has_failed_device(rank())) return;
   is_failure_announced_ = true;
@@ -72,7 +71,7 @@ std::string PairwiseAveraging::device_failure(Rank rank) const {
   return "'" + name() + "': rank " + std::to_string(rank) + ": " + text;
 }
 
-/// std::runtime_error if this rank's has failed, or a neighbor's of which no call has said so.
+/// Throws DeviceError if this rank's device has failed, and std::runtime_error once for each neighbor's.
 void PairwiseAveraging::tell_failed_devices() {
   check_device();
   for (const Rank neighbor : choice_.all()) {
@@ -84,7 +83,7 @@ void PairwiseAveraging::tell_failed_devices() {
 
 // ------------------------------------------------------------------------------------------------ deaths
 
-/// RankFailedError if neighbors have died of which no call has said so.
+/// Throws RankFailedError once for each dead neighbor.
 void PairwiseAveraging::tell_deaths() {
   std::vector<Rank> gone;
   for (const Rank neighbor : choice_.all()) {
@@ -97,7 +96,7 @@ void PairwiseAveraging::tell_deaths() {
   if (failed_) {
     dead = std::move(gone);
   } else if (!engine_->exclusively_if_free([&] { dead = engine_->failures().dead_if_gone(std::move(gone)); })) {
-    next_tell_ = 0;  // MPI may be asked under the progress lock only: by the next call
+    next_tell_ = 0;  // MPI requires the progress lock: the next call asks again
   }
   tell(std::move(dead));
 }
@@ -124,7 +123,7 @@ void PairwiseAveraging::set_told(const std::vector<Rank>& dead) {
   }
 }
 
-/// What the engine has ended by, unless the deaths that it names leave this rank's node what it needs.
+/// Throws the engine's error, unless it names dead ranks that averages on this node can continue without.
 void PairwiseAveraging::tell_failure() {
   try {
     engine_->check();
@@ -139,7 +138,7 @@ void PairwiseAveraging::on_engine_failure(const std::exception_ptr&) {
   failed_ = true;
 }
 
-/// Nothing runs in the background any more: the application's calls average with neighbors of this node.
+/// Without an engine, the application's calls average with neighbors on this node.
 void PairwiseAveraging::average_without_engine() {
   engine_->exclusively([this] {
     if (messages_) messages_->take_back();

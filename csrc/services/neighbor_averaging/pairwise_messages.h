@@ -1,4 +1,4 @@
-// What ranks that average in pairs say to each other.
+// Messages of ranks that average in pairs.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@ namespace pyc {
 
 enum class Refusal : std::uint64_t {
   kBusy,    ///< in another average by messages
-  kPaused,  ///< all models are to become equal
+  kPaused,  ///< all models are about to become equal
   kLeft,
-  kFailed,  ///< its device has
+  kFailed,  ///< its device has failed
 };
 
 struct AverageRequest {
-  std::uint64_t number;  // of this requester's requests
+  std::uint64_t number;  // counts the requester's requests
 };
 struct AverageAccepted {
   std::uint64_t number;
@@ -25,7 +25,7 @@ struct AverageDeclined {
   Refusal why;
 };
 struct LeftAveraging {};  // to every rank
-struct ModelLost {};      // to every rank: averages with its model no more
+struct ModelLost {};      // to every rank: its model takes part in no average from now on
 
 using PairwiseMailbox = Mailbox<AverageRequest, AverageAccepted, AverageDeclined, LeftAveraging, ModelLost>;
 
