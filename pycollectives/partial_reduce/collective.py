@@ -146,6 +146,8 @@ class PartialReduce(Collective[PartialReduceArguments]):
             Not done in time; the text names the group and its missing members. The object cannot average afterwards,
             and a group that completes late may still change `weights`. If only the stream is not done in time, no group
             was requested, and you may call this again.
+        RankFailedError
+            A rank has died. On the host each element is this rank's own or the average, never a partial sum.
         ClosedError
             This rank has left, or an earlier call failed.
         RuntimeError

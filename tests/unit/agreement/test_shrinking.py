@@ -17,7 +17,7 @@ from pycollectives.agreement import shrinking
 from pycollectives.support.deadline import Deadline
 from pycollectives.support.errors import TransportError
 
-HISTORIES = 200 if os.environ.get("NIGHTLY") else 15
+HISTORIES = 2 * int(os.environ.get("PYC_TEST_CASES", "8"))
 LIMIT = 10.0
 
 
