@@ -286,7 +286,7 @@ def test_a_rank_that_does_not_come_is_named():
 
 
 def test_a_rank_that_leaves_by_an_exception():
-    """The others go on without it."""
+    """The others continue without it."""
     with device_and_ranks(13) as (machine, comm):
         x = OnDevice(machine, np.ones(COUNT, "float32"))
         with (
