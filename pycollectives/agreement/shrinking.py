@@ -43,7 +43,7 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
     Call it after `RankFailedError`. This communicator and its open collectives close as by `abort`: undelivered
     contributions are discarded. The survivors keep their order and are renumbered from 0. The new communicator is made
     with the arguments of this one; its `mpi_comm` contains the survivors only. Ranks that die during the call are left
-    out too. If a rank dies later, shrink the new communicator.
+    out too. If a rank dies later, shrink the new communicator. Shrink one communicator at a time in a process.
 
     Requires an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`. Every survivor must call it. A rank
     whose program has ended is not dead to MPI: the others wait for it until their limit.
@@ -67,7 +67,9 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
         The communicator was closed by `close`, or has been shrunk, or MPI is finalized.
     RuntimeError
         The ranks are threads of one process; this MPI cannot continue after a death, or does not report one that was
-        seen; another rank could not make the new communicator (on all ranks); another thread is in this call.
+        seen; another rank could not make the new communicator (on all ranks); another thread is in this call. Or a call
+        of MPI that makes communicators of MPI_COMM_WORLD failed on this rank, and this communicator lacks some of its
+        ranks (only on this rank).
     """
     if comm.transport != "mpi":
         raise RuntimeError("shrink: expected a communicator on MPI, got threads of one process, which die together")

@@ -263,9 +263,8 @@ class _Member:
             if has_begun:
                 survivors.continue_from_newest(control.comm, training, replica)
             else:
-                with on_host(
-                    self.model.weights
-                ) as weights:  # drawn without a seed, or on other processors, they differ
+                # Drawn without a seed, or on other processors, they differ.
+                with on_host(self.model.weights) as weights:
                     broadcast(control.comm, weights)
             if self.show and comm.rank == 0 and len(members) < self.ranks:
                 print(_continuation(members, self.ranks, training), file=sys.stderr, flush=True)
@@ -356,7 +355,7 @@ class _Member:
                 finished = self.curve.score(self.plan.dataset.validation, control.is_stopped)
             scored = finished, self.curve.points, self.training.number
         control.barrier()
-        return cast("tuple[bool, tuple[Point, ...], int]", control.comm.bcast(scored))
+        return cast("tuple[bool, tuple[Point, ...], int]", gathered(control.comm, scored)[0])
 
     def _setting(self) -> dict[str, Any]:
         """Return the settings that must be the same in a run that continues."""

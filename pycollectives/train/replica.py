@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from ..agreement.fingerprint import Fingerprint
 from .optimizers import Timed
-from .reductions import average, gathered
+from .reductions import average, check_alive, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,6 +120,7 @@ class Replica:
             else:
                 what = f"{type(self.model).__name__}: {name!r}, of {state[name].dtype}"
                 raise TypeError(f"{what}, differs between ranks, and is neither averaged nor counted")
+        check_alive(comm)
         self.model.load_state(state)
 
     @property

@@ -59,10 +59,10 @@ class Totals:
         sums = np.empty_like(self._of_this_rank)
         comm.Allreduce(self._of_this_rank, sums)
         any_taken = any_of(comm, bool(taken > self._settled_with))
-        self._settled_with = taken
-        self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
         if any_taken:
             self.elapsed_s = reduced(comm, self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
+        self._settled_with = taken  # last: if a rank dies before, the time is taken in the next call
+        self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
 
     def state(self) -> dict[str, NDArray[np.float64]]:
         """The sums for a checkpoint: the same on every rank."""

@@ -29,7 +29,7 @@ except MPI.Exception as error:
 fails.Revoke()
 try:
     survivors = comm.shrink(timeout=10) if comm.size > 1 else comm
-except RuntimeError as error:
+except (RuntimeError, pc.StallError) as error:
     say("error:", error)
 else:
     with survivors, survivors.partial_allreduce(np.ones(1), policy="full") as ar:

@@ -96,7 +96,7 @@ def test_what_a_call_returns_although_a_rank_died_is_not_used(monkeypatch, call)
 def test_training_leaves_reductions_and_gathers_to_one_module():
     """Those of mpi4py for objects wait on a communicator that no survivor revokes, or return wrong data."""
     folder = Path(reductions.__file__).parent
-    calls = re.compile(r"comm\.(all)?(reduce|gather)\(|comm\.(ex)?scan\(|comm\.(Allg|G)ather")
+    calls = re.compile(r"comm\.((all)?(reduce|gather)|bcast|(ex)?scan)\(|comm\.(Allgather|Gather|Bcast)")
     without = {folder / "reductions.py", folder / "torch_models" / "parallel.py"}  # that one ends if a rank dies
     assert not [path for path in {*folder.rglob("*.py")} - without if calls.search(path.read_text())]
 
