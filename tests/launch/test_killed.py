@@ -46,6 +46,17 @@ def test_the_others_of_a_group_are_told_who_died(tmp_path, call, seed):
     check_told(job, 2)
 
 
+def test_the_memory_of_a_dead_member_cannot_be_opened(tmp_path):
+    job = mpirun(
+        *(3, "killed_after_arrival.py"),
+        limit=60,
+        options=WITH_FAULT_TOLERANCE,
+        DEATH=str(tmp_path / "d"),
+        PYC_RANKS_PER_NODE="all",
+    )
+    check_told(job, 2, ranks=3)
+
+
 @pytest.mark.parametrize("call", ["create", "is_same_on_all_ranks"])
 @pytest.mark.parametrize("ranks_per_node", [3, 1])
 def test_what_is_left_open_by_those_who_were_told(ranks_per_node, call):

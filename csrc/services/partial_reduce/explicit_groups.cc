@@ -207,6 +207,8 @@ void ExplicitGroups::begin() {
   try {
     attach_all();
   } catch (const std::runtime_error& error) {
+    const std::vector<Rank> dead = engine_->failures().dead_neighbours();  // their memory cannot be opened
+    if (!dead.empty()) return fail(std::make_exception_ptr(failure_of(dead)), Handshake::Reason::kGaveUp);
     const std::string text = "preduce: the P-Reduce of " + list_ranks(members_) +
                              " cannot be performed: " + error.what() + "; preduce is unusable on this communicator now";
     return fail(std::make_exception_ptr(std::runtime_error(text)), Handshake::Reason::kMemory);
@@ -298,11 +300,15 @@ std::vector<Rank> ExplicitGroups::not_closed() const {
 
 // ------------------------------------------------------------------------------------------------ stalls
 
+RankFailedError ExplicitGroups::failure_of(const std::vector<Rank>& dead) {
+  return died("preduce", dead, "it is unusable on this communicator now");
+}
+
 /// Throws RankFailedError if a rank of this node that this rank has met has died.
 void ExplicitGroups::check_alive() {
   std::vector<Rank> gone = engine_->exclusively([this] { return on_node_.gone(); });
   const std::vector<Rank> dead = engine_->failures().dead_if_gone(std::move(gone));
-  if (!dead.empty()) throw died("preduce", dead, "it is unusable on this communicator now");
+  if (!dead.empty()) throw failure_of(dead);
 }
 
 std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& interrupt) {

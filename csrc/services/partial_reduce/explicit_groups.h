@@ -98,6 +98,7 @@ class ExplicitGroups final : public Collective {
   bool learn_failure();
   void end();
   void fail(std::exception_ptr error, Handshake::Reason reason);
+  static RankFailedError failure_of(const std::vector<Rank>& dead);
   void check_alive();
 
   Report own_state() const;
