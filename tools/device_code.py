@@ -15,6 +15,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from passed import contents
+
 PACKAGE, VERSION = "nvidia-cuda-nvrtc-cu12", "12.4.127"
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "csrc" / "memory" / "cuda" / "kernels.ptx.gz"
@@ -46,10 +48,10 @@ OPTIONS = (
 
 
 def digest() -> str:
-    """Return the first line of the PTX, which has a digest of the sources."""
+    """Return the first line of the PTX, which has a digest of the sources without comments."""
     everything = "\n".join([PACKAGE, VERSION, *OPTIONS, *STANDARD_HEADERS.values()]).encode()
     for name in SOURCES:
-        everything += (ROOT / "csrc" / name).read_bytes()
+        everything += contents(ROOT / "csrc" / name)
     return f"// of sources {hashlib.sha256(everything).hexdigest()}\n"
 
 

@@ -1,5 +1,5 @@
 // PYC_CUDA_KERNELS(X): X(name, body) of every kernel, where `body` is a type of kernels.cuh. Integers of one width
-// share sums and products; kernel_names.h says which kernel an operation needs.
+// share sums and products; kernel_names.h gives the kernel of each operation.
 #pragma once
 
 #define PYC_ORDERS(X, type, ...)             \

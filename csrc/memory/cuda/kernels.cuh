@@ -1,10 +1,11 @@
-// The kernels, as plain templates on the functors of the host (memory/functors.inc): NVRTC makes device code of them
-// (kernels.cu), and g++ loops that tests run without a device (host_kernels.cc). Both give the bits of the host memory:
-// inputs are folded in ascending order, halves in float32, totals divided once, and no product is fused with a sum.
+// The kernels: templates on the functors of the host (memory/functors.inc). NVRTC compiles them to device code
+// (kernels.cu), and g++ to loops that tests run without a device (host_kernels.cc). Both give the bits of the host
+// memory: inputs are reduced in ascending order, 16-bit floats in float32, totals are divided once, and no product is
+// fused with a sum.
 //
-// Memory decides the speed of all of them. Where operands are aligned, each thread moves 16 bytes at a time,
-// neighbouring threads neighbouring ones, and up to four inputs are on their way before the first is used. A thread
-// reads all inputs of its elements before it writes, so an output may be one of the inputs.
+// All kernels are limited by memory bandwidth. With aligned operands, each thread moves 16 bytes at a time, adjacent
+// threads access adjacent memory, and up to four inputs are loaded before the first is used. A thread reads all inputs
+// of its elements before it writes, so an output may be one of the inputs.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@
 namespace pyc::cuda {
 namespace {
 
-// How elements lie in memory, and in what type they are added up.
+// The types of elements in memory and of the accumulator.
 
 template <class T, class Wide = T>
 struct Plain {
@@ -48,7 +49,7 @@ struct Bfloat16 {
   PYC_HOST_DEVICE static Stored narrow(float value) { return narrow_bfloat16(value); }
 };
 
-/// Elements that are moved at once.
+/// Elements moved by one access.
 template <class T, unsigned Lanes>
 struct alignas(sizeof(T) * Lanes) Pack {
   T lane[Lanes];
@@ -64,7 +65,7 @@ PYC_HOST_DEVICE inline void store_pack(const KernelArguments& a, std::size_t ind
   for (std::uint32_t o = 0; o < a.outputs; ++o) reinterpret_cast<Pack<T, Lanes>*>(a.out[o])[index] = value;
 }
 
-/// Calls use(r, pack of in[r]) for all inputs from in[1] on, in order; loads four before it uses the first.
+/// Calls use(r, pack of in[r]) for r = 1, 2, ..., in order. Loads four inputs before it uses the first.
 template <class T, unsigned Lanes, class Use>
 PYC_HOST_DEVICE inline void for_each_further_input(const KernelArguments& a, std::size_t index, Use use) {
   constexpr unsigned kAhead = 4;
@@ -166,7 +167,7 @@ struct WeightedSum {
   }
 };
 
-/// Elements that a thread works on at a time: 16 bytes of the widest operand, or 32 of what is added up.
+/// Elements per thread and step: 16 bytes of the widest operand, or 32 bytes of the accumulator.
 template <class Body>
 inline constexpr unsigned kLanes = [] {
   constexpr std::size_t sizes[] = {sizeof(typename Body::In), sizeof(typename Body::Out), sizeof(typename Body::A) / 2};

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kSpins = 1000;             // looks before a waiting rank yields, if every rank has a core
 constexpr int kYields = 200;             // yields before a waiting rank sleeps
-constexpr Seconds kLongestSleep = 0.05;  // between checks for interrupts
-constexpr Seconds kCheckPeriod = 0.25;   // between checks for dead ranks: some system calls for each rank
+constexpr Seconds kLongestSleep = 0.05;  // between checks for interrupts and ended processes
+constexpr Seconds kCheckPeriod = 0.25;   // between complete checks for dead ranks: several system calls per rank
 
 Rank usable_cores() {
   cpu_set_t cores;

@@ -1,5 +1,5 @@
-// The P-Reduces of one rank by messages (Ripples section 3.2): an in-place allreduce among the members of a group. One
-// at a time; different ranks perform different groups concurrently. Under the engine's progress lock.
+// The P-Reduces of one rank by messages (Ripples section 3.2): an allreduce among the members of a group. One at a
+// time; different ranks perform different groups concurrently. Under the engine's progress lock.
 //
 // No communicator is made for a group. A plan depends on the number of members and this rank's position among them, so
 // a run serves all groups of its size, and gets its peers when it starts. Runs are cached by kind, and share one piece
