@@ -2,8 +2,9 @@
 
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 8 python -m pycollectives bench survive --kills 4
 
-Ranks make rounds of a partial allreduce and are killed one after the other. The survivors get `RankFailedError`, shrink
-their communicator, create the collective again, and make a round.
+Ranks make rounds of a partial allreduce and are killed one after the other. The survivors continue in it. With
+`--on-failure raise` they get `RankFailedError`, shrink their communicator, create the collective again, and make a
+round.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import numpy as np
@@ -26,16 +28,14 @@ from common.cli import Common, RunError, common_options, launch
 from common.output import Column, Domain, Records, Table, origin, version
 from common.policies import PolicyName
 
-TIMES = ("detected", "shrunk", "next")
-"""Times since the kill until a survivor has the error, the new communicator, and the result of its first round."""
+TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next")}
+"""Times since the kill until a survivor has the error and the new communicator, or the change of the members, and then
+the result of its first round."""
 
-COLUMNS = [
-    Column("Ranks"),
-    Column("Kills"),
-    *(Column(f"{name.capitalize()} {what} (ms)") for name in TIMES for what in ("p50", "p99")),
-    Column("max (ms)"),
-    Column("Lost"),
-]
+
+def _columns(times: tuple[str, ...]) -> list[Column]:
+    quantiles = (Column(f"{name.capitalize()} {what} (ms)") for name in times for what in ("p50", "p99"))
+    return [Column("Ranks"), Column("Kills"), *quantiles, Column("max (ms)"), Column("Lost")]
 
 
 @click.command(help=__doc__)
@@ -54,7 +54,14 @@ COLUMNS = [
 @click.option(
     "--policy", default="majority", show_default=True, help="Policy of the rounds, one of the policies of `skew`."
 )
-def survive(common: Common, kills: int | None, every: float, what: str, policy: str) -> None:
+@click.option(
+    "--on-failure",
+    type=click.Choice(list(TIMES)),
+    default="continue",
+    show_default=True,
+    help="`on_failure` of the communicator.",
+)
+def survive(common: Common, kills: int | None, every: float, what: str, policy: str, on_failure: str) -> None:
     world = MPI.COMM_WORLD
     kills = kills or max(1, world.size - 2)
     if kills >= world.size:
@@ -72,14 +79,19 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
     with tempfile.TemporaryDirectory() as folder:
         deaths = Path(world.bcast(folder))
         draw = np.random.default_rng(common.seed)  # the same on all ranks
-        seconds: list[tuple[float, ...]] = []
-        comm = pc.Communicator(world, ranks_per_node=common.ranks_per_node, timeout=30.0)
-        for number in range(kills):
-            victim, delay = _victim(comm, what, draw), float(every * draw.uniform(0.5, 1.5))
-            comm, own = _survive(comm, name, victim, delay, deaths / str(number))
-            seconds += comm.mpi_comm.allgather(own)
-            _check_rounds(comm, common)
-        prints = comm.rank == 0  # rank 0 of the launcher may be dead
+        comm = pc.Communicator(world, ranks_per_node=common.ranks_per_node, timeout=30.0, on_failure=on_failure)
+        if on_failure == "continue":
+            seconds = _continue(
+                comm, name, [_death(every, draw, deaths / str(number)) for number in range(kills)], what
+            )
+        else:
+            seconds = []
+            for number in range(kills):
+                victim, death = _victim(comm, what, draw), _death(every, draw, deaths / str(number))
+                comm, own = _survive(comm, name, victim, death)
+                seconds += comm.mpi_comm.allgather(own)
+                _check_rounds(comm, common)
+        prints = comm.mpi_comm.rank == 0  # rank 0 of the launcher may be dead
         comm.close()
     if not prints:
         return
@@ -88,15 +100,18 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
         f"pycollectives Survival v{version()}",
         [
             f"ranks {world.size}, {domain}",
-            f"allreduce {name}, {kills} kills of a {what} by SIGKILL, every {every:g} s, seed {common.seed}",
+            f"allreduce {name}, on_failure={on_failure}",
+            f"{kills} kills of a {what} by SIGKILL, every {every:g} s, seed {common.seed}",
             f"{source['mpi']}, commit {source['commit']}",
         ],
-        COLUMNS,
+        _columns(TIMES[on_failure]),
     )
-    quantiles = {time: np.percentile(ms[:, i], [50, 99, 100]).round(3).tolist() for i, time in enumerate(TIMES)}
+    times = enumerate(TIMES[on_failure])
+    quantiles = {time: np.percentile(ms[:, i], [50, 99, 100]).round(3).tolist() for i, time in times}
     cells = [value for p50, p99, _ in quantiles.values() for value in (p50, p99)]
+    lost = len(ms) if on_failure == "raise" else 0  # each survivor loses the contribution that is in flight
     print(table.head(), file=sys.__stdout__)
-    print(table.row([world.size, kills, *cells, quantiles["next"][2], len(ms)]), file=sys.__stdout__, flush=True)
+    print(table.row([world.size, kills, *cells, quantiles["next"][2], lost]), file=sys.__stdout__, flush=True)
     with Records(common.json) as records:
         records.write(
             {
@@ -107,6 +122,7 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
                 "program": "allreduce",
                 "policy": str(name),
                 "heal": "none",
+                "on_failure": on_failure,
                 "what": what,
                 "kills": kills,
                 "every_s": every,
@@ -115,7 +131,7 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
                     f"kill_to_{time}_ms": dict(zip(("p50", "p99", "max"), values, strict=True))
                     for time, values in quantiles.items()
                 },
-                "lost": len(ms),  # each survivor loses the contribution that is in flight
+                "lost": lost,
                 "wrong": 0 if common.verify else None,
                 "verified": common.verify,
                 **source,
@@ -123,20 +139,59 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
         )
 
 
+class _Death(NamedTuple):
+    delay: float  # in seconds, from the beginning of the rounds
+    file: Path  # gets the time
+    draw: np.random.Generator  # the same on all ranks
+
+    def time(self) -> float:
+        return float(self.file.read_text())
+
+
+def _death(every: float, draw: np.random.Generator, file: Path) -> _Death:
+    return _Death(float(every * draw.uniform(0.5, 1.5)), file, draw)
+
+
 def _victim(comm: pc.Communicator, what: str, choice: np.random.Generator) -> int:
     """Return the rank that dies next, the same on all ranks."""
-    leaders = [comm.nodes.index(node) for node in range(max(comm.nodes) + 1)]
-    among = {"rank": range(comm.size), "leader": leaders, "coordinator": [0]}[what]
+    leaders = [comm.members[comm.nodes.index(node)] for node in range(max(comm.nodes) + 1)]
+    among = {"rank": comm.members, "leader": leaders, "coordinator": comm.members[:1]}[what]
     return int(choice.choice(list(among)))
 
 
+def _continue(comm: pc.Communicator, policy: PolicyName, deaths: list[_Death], what: str) -> list[tuple[float, ...]]:
+    """Make rounds while victims die; return the `TIMES` of all survivors in seconds, and check every contribution."""
+    changed: list[float] = []
+    comm.on_change(lambda _: changed.append(time.monotonic()))
+    mine = np.zeros(comm.size, np.int64)
+    mine[comm.rank] = 1
+    total, made = np.zeros_like(mine), 0
+    own = []
+    with comm.partial_allreduce(mine, policy=policy.build(0), missed="sum") as ar:
+        for death in deaths:
+            victim = _victim(comm, what, death.draw)
+            if comm.rank == victim:
+                threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
+            lost: tuple[int, ...] = ()
+            while victim not in lost:
+                time.sleep(0.001)  # a step
+                result, info = ar.allreduce(mine)
+                total, made, lost = total + result, made + 1, info.lost
+            own.append((changed[-1] - death.time(), time.monotonic() - death.time()))
+        ar.flush()
+        total += ar.result
+    if total[comm.rank] != made or not comm.is_same_on_all_ranks(total):
+        raise RunError(f"rank {comm.rank} made {made} contributions, and the survivors received {total.tolist()}")
+    return [each for one in comm.mpi_comm.allgather(own) for each in one]
+
+
 def _survive(
-    comm: pc.Communicator, policy: PolicyName, victim: int, delay: float, death: Path
+    comm: pc.Communicator, policy: PolicyName, victim: int, death: _Death
 ) -> tuple[pc.Communicator, tuple[float, ...]]:
     """Make rounds until the victim dies; return the communicator of the survivors, and the `TIMES` in seconds."""
     ar = comm.partial_allreduce(count=1, dtype=np.int64, policy=policy.build(0), missed="sum")
     if comm.rank == victim:
-        threading.Thread(target=_die, args=(delay, death), daemon=True).start()
+        threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
     one = np.ones(1, np.int64)
     try:
         while True:
@@ -151,7 +206,7 @@ def _survive(
         done = time.monotonic()
         if int(total[0]) != new.size:
             raise RunError(f"the first round of {new.size} survivors summed {int(total[0])} contributions")
-    died = float(death.read_text())
+    died = death.time()
     return new, tuple(at - died for at in (detected, shrunk, done))
 
 

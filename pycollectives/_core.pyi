@@ -133,6 +133,8 @@ class Engine:
         """The communicator of its messages, whose tags are all below MPI.TAG_UB; None on threads, and once closed."""
     def acknowledge_failed(self) -> list[int] | None:
         """Returns the ranks that MPI reports dead, and lets messages of the others through; None if MPI cannot."""
+    def stop(self, dead: Sequence[int]) -> None:
+        """Ends all progress, because these ranks have died; every further call raises RankFailedError."""
     def supersede(self) -> None:
         """Its survivors have another engine: suppresses reports of its failure at the end of the program."""
     def announce(self, text: str) -> None:
@@ -168,6 +170,7 @@ class PartialAllreduce:
         activation: str = "tree",  # "tree" | "dissemination"
         algorithm: str = "recursive_doubling",
         history: int = 8,
+        recoverable: bool = False,
         name: str = "",
     ) -> None:
         """Collective. Ranks create the same objects in the same order; they compare whether each has its memory."""
@@ -193,6 +196,18 @@ class PartialAllreduce:
         """Raises what the next call would, if it cannot be used any more."""
     def abort(self) -> int:
         """Throws away what waits to be taken and leaves for good; the number of contributions discarded."""
+    def recovered(self) -> dict[str, Any]:
+        """After a death: what this rank has of the rounds, see recovery.h. All surviving ranks must have stopped."""
+    def owe(self, values: bytes | None, divisor: int, rounds: int) -> None:
+        """Before the first round: the rounds of the former collective that this rank has not received."""
+    def show(self, summands: Sequence[tuple[bytes, int]]) -> None:
+        """Makes `result` of values that `recovered` has returned, each to be divided by a number."""
+    @property
+    def ended(self) -> bool:
+        """Whether all ranks have left, and no data is pending."""
+    @property
+    def delivered(self) -> int:
+        """Number of the newest contribution in a completed round; 0: none, or unknown at the moment."""
     @property
     def in_own_process(self) -> bool:
         """False in a fork of the process that made it."""
@@ -679,6 +694,8 @@ class Round:
     @property
     def late(self) -> bool:
         """Whether rounds had completed that this rank had not been given: the call waits for nothing then."""
+    def recovered(self) -> RoundInfo | None:
+        """The RoundInfo, if the round completed before the death that ended its collective."""
 
 @final
 class RoundInfo:
@@ -708,6 +725,12 @@ class RoundInfo:
     @property
     def overrun(self) -> bool:
         """Whether more were missed than `history`. Under missed="sum" they are in the result all the same."""
+    @property
+    def epoch(self) -> int:
+        """Changes of the communicator's members before the round."""
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """The ranks that died since this rank's last call, ascending."""
     def __reduce__(self) -> tuple[object, tuple[object, ...]]: ...
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
@@ -721,6 +744,8 @@ def restored_round_info(
     staleness: int,
     missed: int,
     overrun: bool,
+    epoch: int,
+    lost: Sequence[int],
     /,
 ) -> RoundInfo:
     """What `RoundInfo.__reduce__` names: a copy."""

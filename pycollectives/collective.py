@@ -222,6 +222,11 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     # ------------------------------------------------------------------------------------------------ the state
 
+    @property
+    def continued(self) -> Any:
+        """The part that continues after deaths, see `membership`."""
+        return self._collective
+
     @abstractmethod
     def statistics(self) -> Statistics:
         """Return this rank's counters; local, without communication."""

@@ -8,6 +8,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from . import membership
 from .agreement import fingerprint, shrinking
 from .agreement.checking import Checks, NoChecks
 from .agreement.consistency import Signed
@@ -31,11 +32,12 @@ from .partial_reduce.collective import PartialReduce
 from .selection.tables import is_tuned
 from .servers.arguments import ParameterServerArguments
 from .servers.collective import ParameterServer
-from .support.costs import REDUCE_PER_BYTE, Costs
 from .support.deadline import Deadline
 from .support.environment import checked_ranks_per_node
+from .support.errors import RankFailedError
 from .support.lifecycle import exit_context
-from .support.nodes import farthest_of, has_core_per_rank, neighbours_of, nodes_of, ranks_of_kernel
+from .support.measured_costs import measured_costs
+from .support.nodes import neighbours_of, nodes_of, ranks_of_kernel
 from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 
     from . import _core
     from .collective import Collective
-    from .support.nodes import Place
-    from .support.typing import Progress
+    from .support.costs import Costs
+    from .support.typing import OnFailure, Progress
 
 __all__ = ["Communicator"]
 
@@ -82,6 +84,11 @@ class Communicator:
     timeout
         Default time limit of all calls that wait for other ranks, in seconds. `math.inf`: no limit. Default:
         `PYC_TIMEOUT`, or no limit.
+    on_failure
+        What happens when a rank dies. "raise": every call raises `RankFailedError`, and `shrink` makes a communicator
+        of the survivors. "continue": the next call of each survivor waits for those of the others, and then every
+        collective continues without the dead ranks; docs/faults.md has the rules. It needs an MPI that survives deaths,
+        as `shrink` does, and has only `partial_allreduce` of arrays in host memory.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
         there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of
@@ -108,6 +115,12 @@ class Communicator:
     0 1 [1. 1. 1.]
     """
 
+    _engine: _core.Engine
+    _engines: list[_core.Engine]
+    _comm: MPI.Comm | None
+    _context: Context
+    _membership: membership.Membership | None
+
     def __init__(
         self,
         comm: MPI.Comm,
@@ -116,17 +129,24 @@ class Communicator:
         ranks_per_node: int | Literal["all"] | None = None,
         timeout: float | None = None,
         costs: Costs | None = None,
+        on_failure: OnFailure = "raise",
     ) -> None:
         """See the class."""
-        self._open(comm, (progress, ranks_per_node, timeout, costs))
+        self._open(comm, (progress, ranks_per_node, timeout, costs), on_failure=on_failure)
 
-    def _open(self, comm: MPI.Comm, arguments: tuple[Any, ...], limit: float | None = None) -> None:
+    def _open(
+        self,
+        comm: MPI.Comm,
+        arguments: tuple[Any, ...],
+        limit: float | None = None,
+        on_failure: OnFailure = "raise",
+    ) -> None:
         """Open it. `limit`: seconds to wait for the other ranks; None for the limit in `arguments`."""
         from .support.native import core
 
         self._arguments = arguments
         with turn_on(comm), naming_failed_ranks(comm):
-            options, places = Options.agreed(comm, *arguments, is_tuned=is_tuned, limit=limit)
+            options, places = Options.agreed(comm, *arguments, is_tuned=is_tuned, on_failure=on_failure, limit=limit)
             machines = [place.machine for place in places]
             make_engine = partial(
                 core.Engine.mpi,
@@ -139,12 +159,14 @@ class Communicator:
             engine = make_engine()
             check_engine = None
             try:
+                if on_failure == "continue":
+                    membership.check_survives(engine)
                 check_engine = make_engine() if options.check else None
                 if options.heartbeat_timeout is not None:
                     engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
                 nodes = nodes_of(machines, options.ranks_per_node)
                 limit = options.timeout if limit is None else limit
-                agreed = options.costs or _measured_costs(engine, nodes, places, limit)
+                agreed = options.costs or measured_costs(engine, nodes, places, limit)
             except BaseException:
                 for made in (engine, check_engine):
                     if made is not None:
@@ -152,10 +174,8 @@ class Communicator:
                         made.supersede()
                 raise
         self._start(engine, comm, nodes, options.timeout, check_engine, agreed)
-
-    def _remade(self, comm: MPI.Comm, limit: float | None) -> Communicator:
-        """Make a communicator with the arguments of this one; collective over `comm`."""
-        return self._made_within(comm, limit, self._arguments)
+        if on_failure == "continue":
+            self._membership = self._context.membership = membership.Membership(self, self._context)
 
     @staticmethod
     def _made_within(
@@ -165,11 +185,6 @@ class Communicator:
         made = Communicator.__new__(Communicator)
         made._open(comm, arguments, limit)
         return made
-
-    def _supersede(self) -> None:
-        """Suppress the report of its failure at the end of the program: the survivors have another communicator."""
-        for engine in self._engines:
-            engine.supersede()
 
     @classmethod
     def from_engine(
@@ -202,6 +217,7 @@ class Communicator:
         self._size = engine.size
         self._engines = [engine] if check_engine is None else [engine, check_engine]
         self._shrinking: shrinking.Shrinking | None = None
+        self._membership = None
         checks = NoChecks() if check_engine is None else Checks(check_engine, timeout)
         self._context = Context(engine, nodes, checks, timeout, costs, communicator=self)
         open_communicators[self] = None
@@ -219,6 +235,10 @@ class Communicator:
     mean = means.mean
     is_same_on_all_ranks = fingerprint.is_same_on_all_ranks
     shrink = shrinking.shrink
+    on_failure = property(membership.on_failure)
+    members = property(membership.members)
+    epoch = property(membership.epoch)
+    on_change = membership.on_change
 
     def create(self, kind: type[CollectiveT], *arguments: Any, **options: Any) -> CollectiveT:
         """Make a collective of any kind; collective. For services without a method of `Communicator`.
@@ -306,6 +326,8 @@ class Communicator:
             return None
         try:
             self._engine.check_usable()
+        except RankFailedError as error:
+            return error if self._membership is None else self._membership.broken
         except Exception as error:
             return error
         return None
@@ -373,6 +395,7 @@ class Communicator:
         ClosedError
             The communicator is closed.
         """
+        self._context.check_continues("agree")
         self._context.check_flushed(call)
         with self._context.limited(timeout):
             return self._context.rendezvous.agree(call, check)
@@ -436,7 +459,7 @@ class Communicator:
                 return
             self._context.close(deadline)
             self._context.checks.finish(deadline.remaining())
-            self._engine.close(timeout=deadline.remaining())
+            self._context.recovering(lambda: self._engine.close(timeout=deadline.remaining()), deadline)
             self._end()
         self._context.check_closed()
 
@@ -473,14 +496,3 @@ class Communicator:
         """Close the communicator; after an exception, abort it and warn of discarded data."""
         can_lose = any(collective.discards for collective in self._context.open)
         exit_context(repr(self), kind, self, self._context, is_open=can_lose)
-
-
-def _measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:
-    """Return the costs of messages between nodes, the same on all ranks; None if a table is used. Collective."""
-    from .support.native import core
-
-    other = farthest_of(nodes, places)
-    if other is None or not has_core_per_rank(places) or any(place.tuned for place in places):
-        return None
-    latency, overhead, gap_per_byte = core.measure_messages(engine, other=other, timeout=timeout)
-    return Costs(latency, overhead, gap_per_byte, REDUCE_PER_BYTE)

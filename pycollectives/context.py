@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .arguments import Arguments
     from .collective import Collective
     from .communicator import Communicator
+    from .membership import Membership
     from .support.costs import Costs
 
     AnyCollective = Collective[Any]
@@ -38,6 +39,7 @@ __all__ = ["Context"]
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CollectiveT = TypeVar("CollectiveT", bound="AnyCollective")
 PartT = TypeVar("PartT", bound="Part")
+T = TypeVar("T")
 
 
 class Context:
@@ -57,6 +59,8 @@ class Context:
         The costs of messages between nodes, the same on all ranks; None if ranks share cores or they are unknown.
     rendezvous
         Makes all ranks meet in the same call and compare its arguments.
+    membership
+        The members, if the communicator continues after deaths; otherwise None.
     """
 
     def __init__(
@@ -77,7 +81,8 @@ class Context:
         self.timeout = timeout
         self.costs = costs
         self.rendezvous = Rendezvous(engine, checks, timeout)
-        self._created = 0
+        self.membership: Membership | None = None
+        self.created = 0
         self._open: dict[AnyCollective, None] = {}
         self._parts: dict[type[Part], Part] = {}
         self._making_part = threading.Lock()
@@ -135,25 +140,64 @@ class Context:
 
         def checked() -> ArgumentsT:
             self.engine.check_next_id()  # if one rank refuses, all do
+            self.check_continues(service)
             return self.checked(service, arguments)
 
         def build_and_enter(agreed: ArgumentsT, deadline: Deadline) -> CollectiveT:
-            made = build(agreed, deadline)
-            self._created += 1
-            self._open[made] = None
+            made = self.enter(build(agreed, deadline), arguments)
+            if self.membership is not None:  # no rank contributes before all have made it
+                self.engine.compare(b"", what=call, timeout=deadline.remaining())
             return made
+
+        def make() -> CollectiveT:
+            return self.rendezvous.make(call, checked, build_and_enter)
 
         self.check_flushed(call)
         with self.limited(timeout):
-            return self.rendezvous.make(call, checked, build_and_enter)
+            if self.membership is None:
+                return make()
+            return self.membership.make(service, arguments, build, make, self.deadline_of(timeout))
+
+    def enter(self, made: CollectiveT, arguments: Callable[[], Arguments]) -> CollectiveT:
+        """Note a collective that was made; return it."""
+        if self.membership is not None:
+            self.membership.enter(self.created, arguments, made)
+        self.created += 1
+        self._open[made] = None
+        return made
+
+    def check_continues(self, service: str) -> None:
+        """Raise ValueError if the communicator continues after deaths, and this service does not."""
+        if self.membership is not None:
+            self.membership.refuse(service)
+
+    def recovering(self, action: Callable[[], T], deadline: Deadline) -> T:
+        """Return the result of `action`; after a death call it again, if the communicator continues."""
+        return action() if self.membership is None else self.membership.run(action, deadline)
+
+    def move_to(self, other: Context) -> None:
+        """Continue with the engine of another communicator, which has no collectives."""
+        self.engine, self.nodes, self.costs = other.engine, other.nodes, other.costs
+        self.rendezvous.move_to(other.engine)
 
     def limited(self, timeout: float | None) -> contextlib.AbstractContextManager[None]:
         """Limit the collective calls of the block together, if a limit is given; they refuse a wrong limit."""
         return contextlib.nullcontext() if timeout is None else self.rendezvous.within(self.deadline_of(timeout))
 
-    def checked(self, service: str, arguments: Callable[[], ArgumentsT]) -> ArgumentsT:
-        """Return the result of `arguments` for a collective on these ranks, or raise its error; local."""
-        with creating(Group(self.rank, self.size, self.nodes, self.costs), f"{service}[{self._created}]"):
+    def checked(
+        self,
+        service: str,
+        arguments: Callable[[], ArgumentsT],
+        *,
+        name: str | None = None,
+    ) -> ArgumentsT:
+        """Return the result of `arguments` for a collective on these ranks, or raise its error; local.
+
+        `name`: the default name.
+        """
+        group = Group(self.rank, self.size, self.nodes, self.costs)
+        first_size = None if self.membership is None else self.communicator.size
+        with creating(group, name or f"{service}[{self.created}]", first_size):
             return arguments()
 
     def check_flushed(self, call: str) -> None:

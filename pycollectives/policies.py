@@ -15,7 +15,7 @@ collective is made with it. docs/semantics.md defines "arrives" and "late".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from .support.validation import integer_field, number_field, seed_field
@@ -44,6 +44,11 @@ class Policy:
 
     def for_size(self, size: int) -> Policy:
         """Return the policy with its defaults resolved for `size` ranks; `ValueError` if it does not fit."""
+        del size
+        return self
+
+    def limited_to(self, size: int) -> Policy:
+        """Return the policy for `size` ranks that survive: it waits for all of them at most."""
         del size
         return self
 
@@ -141,6 +146,10 @@ class Quorum(Policy):
             raise ValueError(f"{self!r}: k depends on the number of ranks: see for_size")
         return {"policy": self.kind, "policy_size": self.k, "grace": self.grace}
 
+    def limited_to(self, size: int) -> Quorum:
+        """See `Policy.limited_to`."""
+        return self if self.k is None else replace(self, k=min(self.k, size))
+
     def for_size(self, size: int) -> Quorum:
         """See `Policy.for_size`."""
         if self.k is None:
@@ -169,6 +178,10 @@ class _OfDesignatedRanks(Policy):
     def engine_arguments(self) -> dict[str, Any]:
         """See `Policy.engine_arguments`."""
         return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
+
+    def limited_to(self, size: int) -> Policy:
+        """See `Policy.limited_to`."""
+        return replace(self, m=min(self.m, size))
 
     def for_size(self, size: int) -> Policy:
         """See `Policy.for_size`."""

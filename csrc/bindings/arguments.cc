@@ -63,6 +63,7 @@ PartialAllreduceOptions options_from(const py::dict& arguments) {
   options.algorithm = take("algorithm", std::string("recursive_doubling"));
   options.history = take("history", std::size_t{8});
   options.op = reduce_op(take("op", std::string("SUM")));
+  options.recoverable = take("recoverable", false);
   if (taken != arguments.size()) {
     throw py::type_error("expected options of a partial allreduce, got " + py::str(arguments).cast<std::string>());
   }

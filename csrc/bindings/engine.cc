@@ -297,6 +297,11 @@ void bind_engine(py::module_& m) {
                 const GilReleased released;
                 return transport == nullptr ? std::nullopt : transport->acknowledge_failed();
               })
+      .method("stop", "dead",
+              [](Engine& e, const std::vector<Rank>& dead) {
+                const GilReleased released;
+                e.stop(dead);
+              })
       .method("supersede", "", [](const std::shared_ptr<Engine>& e) { OpenEngines::instance().supersede(e); })
       .method("check_process", "", [](const Engine& e) { e.check_process(); })
       .method("check_next_id", "",

@@ -92,6 +92,39 @@ PYC_HOT PyObject* result(PyObject* self, void*) {
   return guarded([&] { return bound_of(self).result(); });
 }
 
+py::bytes bytes_of(const std::vector<std::byte>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size()};
+}
+
+/// The accumulators in `values`, which `recovered` has returned.
+const std::byte* raw(PartialAllreduce& collective, const py::bytes& values) {
+  const std::string_view view(values);
+  const PartialAllreduceOptions& options = collective.options();
+  if (view.size() != options.count * size_of(elements_of(options.type, options.op).accumulator)) {
+    throw std::invalid_argument(options.name + ": expected values that recovered() has returned");
+  }
+  return reinterpret_cast<const std::byte*>(view.data());
+}
+
+py::dict recovered_of(PartialAllreduce& collective) {
+  const Recovered found = collective.recovered();
+  py::dict out;
+  out["completed"] = found.completed;
+  out["handed_over"] = found.handed_over;
+  out["delivered"] = found.delivered;
+  out["taken"] = found.taken;
+  out["missed"] = found.missed;
+  out["sum"] = found.sum.empty() ? py::object(py::none()) : bytes_of(found.sum);
+  out["flushed"] = found.flushed;
+  out["newest"] = py::none();
+  if (!found.newest) return out;
+  const auto& [info, flush, values, divisor] = *found.newest;
+  const auto described = py::reinterpret_steal<py::object>(make_round_info(info));
+  out["newest"] =
+      py::make_tuple(described, flush, values.empty() ? py::object(py::none()) : bytes_of(values), divisor);
+  return out;
+}
+
 PyMethodDef contribute_method = {"contribute", as_method(&contribute), METH_FASTCALL | METH_KEYWORDS,
                                  "contribute($self, /, x)\n--\n\nHands `x` over; the request of its round."};
 PyMethodDef contribute_and_wait_method = {
@@ -142,6 +175,19 @@ void bind_partial_allreduce(py::module_& m) {
                 return b.abort();
               })
       .method("statistics", "", [](Bound& b) { return statistics_of(*b); })
+      .method("recovered", "", [](Bound& b) { return recovered_of(*b); })
+      .method("owe", "values, divisor, rounds",
+              [](Bound& b, const std::optional<py::bytes>& values, std::size_t divisor, std::uint64_t rounds) {
+                (*b).owe(values ? raw(*b, *values) : nullptr, divisor, rounds);
+              })
+      .method("show", "summands",
+              [](Bound& b, const std::vector<std::pair<py::bytes, std::size_t>>& summands) {
+                std::vector<Results::Summand> all;
+                for (const auto& [values, divisor] : summands) all.push_back({raw(*b, values), divisor});
+                (*b).show(all);
+              })
+      .property("ended", [](Bound& b) { return (*b).ended(); })
+      .property("delivered", [](Bound& b) { return (*b).delivered(); })
       .property<&Bound::has_contributed>("has_contributed")
       .property("rounds", [](Bound& b) { return (*b).rounds(); })
       .property("name", [](Bound& b) { return (*b).options().name; })

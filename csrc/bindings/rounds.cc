@@ -50,6 +50,15 @@ PYC_HOT PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count
   });
 }
 
+/// See PartialAllreduce::finish_recovered.
+PyObject* recovered(PyObject* self, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    Round& round = Objects<Round>::content(self);
+    if (!(**round.collective).finish_recovered(*round.call)) Py_RETURN_NONE;
+    return make_round_info(round.call->info);
+  });
+}
+
 PyObject* repr_of_round(PyObject* self) {
   return guarded([&] {
     const Round& round = Objects<Round>::content(self);
@@ -61,6 +70,10 @@ PyObject* repr_of_round(PyObject* self) {
 
 PyObject* contributors(const RoundInfo& info) { return py::tuple(py::cast(info.contributor_list())).release().ptr(); }
 
+py::tuple tuple_of(const std::vector<Rank>& ranks) { return {py::cast(ranks)}; }
+
+std::string text_of(const std::vector<Rank>& ranks) { return py::repr(tuple_of(ranks)).cast<std::string>(); }
+
 PyObject* repr(PyObject* self) {
   return guarded([&] {
     const RoundInfo& info = Objects<RoundInfo>::content(self);
@@ -69,19 +82,21 @@ PyObject* repr(PyObject* self) {
         "RoundInfo(round=" + std::to_string(info.round) + ", initiator=" + std::to_string(info.initiator) +
         ", included=" + (info.included ? "True" : "False") + ", contributors=" + py::repr(ranks).cast<std::string>() +
         ", active=" + std::to_string(info.active) + ", staleness=" + std::to_string(info.staleness) +
-        ", missed=" + std::to_string(info.missed) + ", overrun=" + (info.overrun ? "True" : "False") + ")";
+        ", missed=" + std::to_string(info.missed) + ", overrun=" + (info.overrun ? "True" : "False") +
+        (info.epoch == 0 ? "" : ", epoch=" + std::to_string(info.epoch) + ", lost=" + text_of(info.lost)) + ")";
     return py::str(text).release().ptr();
   });
 }
 
 py::tuple fields(const RoundInfo& info) {
   return py::make_tuple(info.round, info.initiator, info.included, py::tuple(py::cast(info.contributor_list())),
-                        info.active, info.staleness, info.missed, info.overrun);
+                        info.active, info.staleness, info.missed, info.overrun, info.epoch, tuple_of(info.lost));
 }
 
 /// The inverse of `fields`.
 PyObject* restored(RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
-                   std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun) {
+                   std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun,
+                   std::uint64_t epoch, const std::vector<Rank>& lost) {
   RoundInfo info;
   info.round = round;
   info.initiator = initiator;
@@ -99,6 +114,8 @@ PyObject* restored(RoundNumber round, Rank initiator, bool included, const std::
   info.staleness = staleness;
   info.missed = missed;
   info.overrun = overrun;
+  info.epoch = epoch;
+  info.lost = lost;
   return make_round_info(info);
 }
 
@@ -141,6 +158,10 @@ PyObject* contributors_of(PyObject* self, void*) {
   return guarded([&] { return contributors(Objects<RoundInfo>::content(self)); });
 }
 
+PyObject* lost_of(PyObject* self, void*) {
+  return guarded([&] { return tuple_of(Objects<RoundInfo>::content(self).lost).release().ptr(); });
+}
+
 PyGetSetDef info_members[] = {
     {"round", &member<&RoundInfo::round>, nullptr, "The number of the round, from 0.", nullptr},
     {"initiator", &member<&RoundInfo::initiator>, nullptr, "The lowest rank that started the round.", nullptr},
@@ -155,6 +176,8 @@ PyGetSetDef info_members[] = {
      nullptr},
     {"overrun", &member<&RoundInfo::overrun>, nullptr,
      "Whether more were missed than `history`. Under missed='sum' they are in the result all the same.", nullptr},
+    {"epoch", &member<&RoundInfo::epoch>, nullptr, "Changes of the communicator's members before the round.", nullptr},
+    {"lost", &lost_of, nullptr, "The ranks that died since this rank's last call, ascending.", nullptr},
     {}};
 
 PyMethodDef info_methods[] = {{"__reduce__", &reduce, METH_NOARGS, nullptr}, {}};
@@ -163,6 +186,8 @@ PyMethodDef round_methods[] = {
     {"test", &test, METH_NOARGS,
      "test($self, /)\n--\n\nWhether the round is done; if so, `result` is up to date. Moves messages, waits for "
      "nothing."},
+    {"recovered", &recovered, METH_NOARGS,
+     "recovered($self, /)\n--\n\nThe RoundInfo, if the round completed before the death that ended its collective."},
     {"wait", as_method(&wait), METH_FASTCALL | METH_KEYWORDS,
      "wait($self, /, *, timeout=None)\n--\n\n"
      "Waits until the round is done. StallError after `timeout` seconds names who has not arrived."},
@@ -202,9 +227,10 @@ void bind_rounds(py::module_& m) {
                                                     {0, nullptr}});
   m.def("restored_round_info",
         [](RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
-           std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun) {
+           std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun, std::uint64_t epoch,
+           const std::vector<Rank>& lost) {
           return py::reinterpret_steal<py::object>(
-              restored(round, initiator, included, contributors, active, staleness, missed, overrun));
+              restored(round, initiator, included, contributors, active, staleness, missed, overrun, epoch, lost));
         });
   m.attr("Round") =
       Objects<Round>::define("pycollectives._core.Round", {{Py_tp_doc, round_doc},

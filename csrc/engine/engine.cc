@@ -227,6 +227,12 @@ void Engine::look_for_the_dead() {
   });
 }
 
+void Engine::stop(const std::vector<Rank>& dead) {
+  exclusively([&] {
+    if (!failed_) fail(std::make_exception_ptr(died("", dead, "the communicator is unusable now")));
+  });
+}
+
 void Engine::start_heartbeat(std::vector<int> machines, Seconds limit) {
   exclusively([&] { heartbeat_.start(std::move(machines), limit, transport_->now()); });
 }

@@ -211,6 +211,8 @@ class Engine final : private Listener {
   /// `text`, for the first such error, unless it soon announces the same one. Does not block.
   void announce(const std::string& text);
 
+  /// Ends all progress, because these ranks have died. Every further call throws RankFailedError.
+  void stop(const std::vector<Rank>& dead);
   /// The application is gone: closes every collective at once. The engine must still be driven, to serve other ranks.
   void abort();
 

@@ -95,6 +95,8 @@ def is_same_on_all_ranks(comm: Creator, x: BufferSpec, *, timeout: float | None 
     [(True, False), (True, False)]
     """
     comm._context.check_flushed("is_same_on_all_ranks")
+    if comm._context.membership is not None:
+        return comm._context.membership.is_same(Fingerprint.of(x), timeout)
     with comm._context.limited(timeout):
         _, replies = comm._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
     return all(reply == replies[0] for reply in replies)

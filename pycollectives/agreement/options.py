@@ -20,7 +20,7 @@ from ..support.environment import Settings, checked_progress, checked_ranks_per_
 from ..support.errors import RankFailedError, StallError
 from ..support.nodes import Place
 from ..support.stall_warning import StallWarning
-from ..support.validation import checked_timeout
+from ..support.validation import checked_choice, checked_timeout
 from .consistency import agree, describe_ranks
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Options:
     check: bool
     costs: Costs | None
     tuned: bool
+    on_failure: str = "raise"
 
     @classmethod
     def agreed(
@@ -75,6 +76,7 @@ class Options:
         costs: object = None,
         *,
         is_tuned: Callable[[], bool],
+        on_failure: str = "raise",
         limit: float | None = None,
     ) -> tuple[Options, list[Place]]:
         """Check the arguments of `Communicator` and return them, with the place of each rank; collective.
@@ -89,7 +91,7 @@ class Options:
         options = agree(
             over_mpi,
             "Communicator",
-            lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned),
+            lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned, on_failure),
             timeout=limit,
         )
         # A second step: the first may succeed on a rank that arrives after the others gave up and do not come here.
@@ -106,6 +108,7 @@ class Options:
         timeout: float | None,
         costs: object,
         is_tuned: Callable[[], bool],
+        on_failure: str = "raise",
     ) -> Options:
         """Check the arguments without other ranks; defaults (None) come from the environment."""
         environment = settings()
@@ -122,7 +125,10 @@ class Options:
         if costs is not None and not isinstance(costs, Costs):
             raise TypeError(f"costs: expected pycollectives.Costs or None, got {costs!r}")
         exit_timeout, check = environment.exit_timeout, environment.check
-        return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned())
+        checked_choice("on_failure", on_failure, ("raise", "continue"))
+        if on_failure == "continue" and check:
+            raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'")
+        return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), on_failure)
 
     def signature(self) -> dict[str, str | int | None]:
         """Return the values that must be the same on all ranks."""
@@ -132,6 +138,7 @@ class Options:
             "PYC_CHECK": int(self.check),
             "PYC_HEARTBEAT_TIMEOUT": heartbeat,
             "costs": None if self.costs is None else repr(self.costs),
+            "on_failure": self.on_failure,
         }
 
 

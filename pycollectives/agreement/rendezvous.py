@@ -76,6 +76,15 @@ class Rendezvous:
         finally:
             self._shared.deadline = before
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether this rank is in `closing`."""
+        return not self._open and not self._closed
+
+    def move_to(self, engine: _core.Engine) -> None:
+        """Use another engine from now on."""
+        self._engine = engine
+
     def close(self) -> None:
         """Note that the communicator is closed."""
         self._open = False

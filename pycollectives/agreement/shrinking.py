@@ -15,10 +15,32 @@ from .consistency import describe_ranks
 from .survivors import Message, Survivors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, Protocol
+
     from mpi4py import MPI
 
+    from .. import _core
     from ..communicator import Communicator
     from .survivors import Decision
+
+    class Old(Protocol):
+        """The communicator that is shrunk."""
+
+        _engine: _core.Engine
+        _engines: list[_core.Engine]
+
+        @property
+        def rank(self) -> int: ...
+        @property
+        def size(self) -> int: ...
+        @property
+        def name(self) -> str: ...
+        @property
+        def _arguments(self) -> tuple[Any, ...]: ...
+        def abort(self) -> object: ...
+        def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator: ...
+
 
 __all__ = ["Shrinking", "shrink"]
 
@@ -71,6 +93,8 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
         of MPI that makes communicators of MPI_COMM_WORLD failed on this rank, and this communicator lacks some of its
         ranks (only on this rank).
     """
+    if comm._membership is not None:
+        raise RuntimeError("shrink: expected a communicator with on_failure='raise'; this one continues by itself")
     if comm.transport != "mpi":
         raise RuntimeError("shrink: expected a communicator on MPI, got threads of one process, which die together")
     if comm._shrinking is None:
@@ -85,14 +109,15 @@ class Shrinking:
     members have made the new communicator. Messages use a duplicate that the old communicator's engine owns.
     """
 
-    def __init__(self, old: Communicator) -> None:
-        """Check that the communicator can be shrunk; send nothing."""
+    def __init__(self, old: Old, numbers: Sequence[int] | None = None) -> None:
+        """Check that the communicator can be shrunk; send nothing. `numbers`: of its ranks in messages."""
         from ..support.native import MPI
 
         duplicate = old._engine.mpi_duplicate()
         if duplicate is None:
             raise ClosedError(f"shrink: {old.name} is closed")
         self._old = old
+        self._numbers = range(old.size) if numbers is None else numbers
         self._mpi = duplicate
         self._survivors = Survivors(old.rank, old.size)
         self._tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767  # the engine's tags are lower
@@ -103,7 +128,7 @@ class Shrinking:
         self._interruption: BaseException | None = None  # raised once the other ranks do not wait for this one
         self._turn = threading.Lock()
         self._is_over = False
-        self._members: tuple[int, ...] = ()  # of the communicator that is being made
+        self.members: tuple[int, ...] = ()  # of the communicator that is being made
 
     def run(self, deadline: Deadline) -> Communicator:
         """Return the new communicator."""
@@ -132,13 +157,14 @@ class Shrinking:
     def _make(self, decision: Decision, deadline: Deadline) -> None:
         """Make the new communicator; the next step tells the others whether it is made."""
         comm = None
-        self._members = decision.members
+        self.members = decision.members
         remaining = deadline.remaining()
         try:
             comm = shrunk_by_mpi(self._mpi)
             comm.Set_name(self._old.name)
             if self._interruption is None and comm.size == len(decision.members):
-                self._new = self._old._remade(comm, limit=None if remaining is None else max(remaining, MAKING_S))
+                limit = None if remaining is None else max(remaining, MAKING_S)
+                self._new = self._old._made_within(comm, limit, self._old._arguments)
         except Exception as error:
             self._error = error
         except BaseException as error:
@@ -154,7 +180,7 @@ class Shrinking:
         if self._error is None or isinstance(self._error, RankFailedError | StallError):
             return AGAIN
         self._look_for_deaths()  # MPI need not raise an error of their class
-        if self._survivors.dead & set(self._members):
+        if self._survivors.dead & set(self.members):
             return AGAIN
         return f"{type(self._error).__name__}: {self._error}"
 
@@ -163,12 +189,12 @@ class Shrinking:
         new, error = self._new, self._error
         if decision.agreed and new is not None and new.size == len(decision.members):
             self._is_over = True
-            self._old._supersede()
+            supersede(self._old._engines)
             return
         self._new = self._error = None
         if new is not None:
             new.abort()
-            new._supersede()
+            supersede(new._engines)
         reasons = {rank: why for rank, why in zip(decision.members, decision.objections, strict=True) if why}
         if reasons:
             rank, why = next(iter(reasons.items()))
@@ -246,7 +272,10 @@ class Shrinking:
         if not missing:
             return "all ranks are ready"
         what = "called it" if self._survivors.step % 2 == 0 else "made the new communicator"
-        return f"have not {what}: {describe_ranks(missing)}"
+        return f"have not {what}: {self._named(missing)}"
+
+    def _named(self, ranks: list[int]) -> str:
+        return describe_ranks([self._numbers[rank] for rank in ranks])
 
     def _check_reported(self) -> None:
         """RuntimeError if this library knows missing ranks to be dead, and MPI does not."""
@@ -260,7 +289,7 @@ class Shrinking:
             return
         if seen:
             raise RuntimeError(
-                f"shrink of {self._old.name}: {describe_ranks(seen)} died, but MPI does not report it, and can make no "
+                f"shrink of {self._old.name}: {self._named(seen)} died, but MPI does not report it, and can make no "
                 "communicator without these ranks. Was the job started with mpirun --with-ft ulfm?"
             )
 
@@ -324,6 +353,12 @@ class Shrinking:
             )
         if not set(failed) <= self._survivors.dead:
             self._send(self._survivors.died(set(failed)))
+
+
+def supersede(engines: Iterable[_core.Engine]) -> None:
+    """Suppress the report of their failure at the end of the program: the survivors have another communicator."""
+    for engine in engines:
+        engine.supersede()
 
 
 # Open MPI (5.0.11) makes one communicator at a time in a process: the one whose parent has the lowest context number.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..collective import Collective, Statistics
 from ..request import Request
 from .arguments import PartialAllreduceArguments
 from .checked import checked
+from .continuing import ContinuingAllreduce
 from .device import DeviceCollective
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     arguments = PartialAllreduceArguments
     discards = True
-    _collective: _core.PartialAllreduce
+    _collective: _core.PartialAllreduce  # or one that wraps it
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
@@ -76,6 +77,21 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
         super().__init__(context, arguments, deadline)
         Request.register(core.Round)
+        if context.membership is None:
+            self._collective = self._made(arguments, deadline)
+        else:
+            self._collective = cast("_core.PartialAllreduce", ContinuingAllreduce(context, arguments, deadline))
+        # The engine's own methods, without a Python frame around them: with cold caches, after sleep or work, a frame
+        # costs 10 us. Methods that a derived class overrides stay.
+        if type(self).contribute is PartialAllreduce.contribute:
+            self.contribute = self._collective.contribute  # type: ignore[method-assign]
+        if type(self).allreduce is PartialAllreduce.allreduce:
+            self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
+
+    def _made(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> _core.PartialAllreduce:
+        from ..support.native import core
+
+        context = self._context
         options: dict[str, Any] = {
             "timeout": deadline.remaining(),
             "default_timeout": context.timeout,
@@ -86,13 +102,13 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
             made = core.PartialAllreduce(context.engine, **options)
         else:
             made = DeviceCollective(core.DevicePartialAllreduce(context.engine, **options), arguments.like)
-        self._collective = checked(made, context.checks, arguments)
-        # The engine's own methods, without a Python frame around them: with cold caches, after sleep or work, a frame
-        # costs 10 us. Methods that a derived class overrides stay.
-        if type(self).contribute is PartialAllreduce.contribute:
-            self.contribute = self._collective.contribute  # type: ignore[method-assign]
-        if type(self).allreduce is PartialAllreduce.allreduce:
-            self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
+        return checked(made, context.checks, arguments)
+
+    @classmethod
+    def check_for_engine(cls, context: Context, arguments: PartialAllreduceArguments) -> None:
+        """See `Collective.check_for_engine`."""
+        if context.membership is not None and arguments.like.device is not None:
+            raise ValueError("like: expected an array in host memory with on_failure='continue', got one on a device")
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
         """Contribute data to a round without waiting; you may reuse the array as soon as this returns.

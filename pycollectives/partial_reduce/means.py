@@ -109,6 +109,7 @@ def preduce(
     [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
     context = comm._context
+    context.check_continues("preduce")
     context.rendezvous.check_open()
     members = checked_group(group, context.rank, context.size)
     context.part(ExplicitGroups).reduce(x, members, op, timeout, stream, caller="preduce")
@@ -152,6 +153,10 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
     """
     context = comm._context
     context.check_flushed("mean")
+    if context.membership is not None:
+        values = Averaged.of(x).values
+        values[...] = reduced_by_members(comm, values, "AVG", timeout)
+        return values if values.ndim else float(values)
 
     def checked() -> Averaged:
         context.limit(timeout)
@@ -165,6 +170,19 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
     with context.rendezvous.within(context.deadline_of(timeout)):
         values = context.rendezvous.make("mean", checked, average)
     return values if values.ndim else float(values)
+
+
+def reduced_by_members(comm: Creator, x: Array, op: Op, timeout: float | None) -> Array:
+    """Return the reduction over the members of a communicator that continues after deaths; collective."""
+    deadline = comm._context.deadline_of(timeout)
+    made = comm._context.communicator.partial_allreduce(
+        x, op=op, policy="full", missed="latest", timeout=deadline.remaining()
+    )
+    try:
+        result, _ = made.allreduce(x, timeout=deadline.remaining())
+    finally:
+        made.leave()
+    return result
 
 
 def reduce_on_all_ranks(comm: Creator, x: BufferSpec, op: Op, timeout: float | None, *, caller: str) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "InPlace",
     "Late",
     "Missed",
+    "OnFailure",
     "Op",
     "Progress",
     "SupportsBuffer",
@@ -37,6 +38,7 @@ Late: TypeAlias = Literal["accumulate", "replace", "drop"]
 Missed: TypeAlias = Literal["latest", "sum"]
 """The result of a late call: the newest result, or the sum of all missed results."""
 
+OnFailure: TypeAlias = Literal["raise", "continue"]
 Progress: TypeAlias = Literal["thread", "caller"]
 """How messages move while no call waits: by a thread of the process, or not at all."""
 

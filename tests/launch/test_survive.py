@@ -15,15 +15,22 @@ pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's -
 BENCH = Path(__file__).parents[2] / "bench" / "survive.py"
 
 
-@pytest.mark.parametrize(("what", "ranks_per_node"), [("rank", "all"), ("coordinator", "2")])
-def test_survivors_continue(tmp_path, what, ranks_per_node):
+@pytest.mark.parametrize(
+    ("what", "ranks_per_node", "on_failure"),
+    [("rank", "all", "raise"), ("coordinator", "2", "raise"), ("leader", "2", "continue")],
+)
+def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure):
     options = ["--kills", "2", "--every", "0.2", "--what", what, "--ranks-per-node", ranks_per_node]
+    options += ["--on-failure", on_failure]
     command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, str(BENCH), *options]
     job = run([*command, "--json", str(tmp_path / "survive.jsonl")], limit=90, env=environment())
     assert job.status == 0, job
     (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
-    times = [record[f"kill_to_{name}_ms"] for name in ("detected", "shrunk", "next")]
-    assert 0 < times[0]["p50"] < times[1]["p50"] < times[2]["p50"] < 20_000, record
-    assert record["lost"] == 3 + 2
+    names = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next")}[on_failure]
+    times = [record[f"kill_to_{name}_ms"]["p50"] for name in names]
+    assert times[0] > 0, record
+    assert times == sorted(times), record
+    assert times[-1] < 20_000, record
+    assert record["lost"] == (3 + 2 if on_failure == "raise" else 0)
     assert (record["wrong"], record["verified"], record["kills"]) == (0, True, 2)
     assert "# pycollectives Survival" in job.out, job

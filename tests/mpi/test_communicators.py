@@ -229,7 +229,7 @@ def test_one_that_cannot_be_made_leaves_no_engine_that_serves(check, monkeypatch
 
     monkeypatch.setenv("PYC_CHECK", str(int(check)))
     monkeypatch.setattr(communicator, "partial", recorded)
-    monkeypatch.setattr(communicator, "_measured_costs", fail)
+    monkeypatch.setattr(communicator, "measured_costs", fail)
     with pytest.raises(RuntimeError, match="no costs"):
         pc.Communicator(WORLD)
     assert len(engines) == 1 + check

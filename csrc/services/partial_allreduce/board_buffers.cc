@@ -12,10 +12,12 @@
 namespace pyc {
 
 /// Per rank: a deposit, one taken by a round, one being written, two results that the application reads, one that is
-/// copied instead, two kept records; with totals, a total and the records being added to it. Per node: the records, the
-/// sum, and the runs between nodes. On devices the application reads no buffer of the board.
+/// copied instead, two kept records; with totals, a total and the records being added to it; if recoverable, the next
+/// total. Per node: the records, the sum, and the runs between nodes. On devices the application reads no buffer of the
+/// board.
 std::size_t BoardBuffers::count(const BoardShape& shape) {
-  const std::size_t per_rank = (shape.on_device ? 6 : 8) + (shape.keeps_totals ? 1 + shape.records : 0);
+  const std::size_t per_rank =
+      (shape.on_device ? 6 : 8) + (shape.keeps_totals ? 1 + shape.records : 0) + (shape.recoverable ? 1 : 0);
   const std::size_t between_nodes = shape.on_device ? 0 : kRunsInFlight;
   std::size_t buffers = checked_product(per_rank, shape.local_ranks()) + shape.records + 1 + between_nodes;
   if (shape.on_device) buffers = round_up(buffers, shape.local_ranks());  // arenas have equal numbers of buffers

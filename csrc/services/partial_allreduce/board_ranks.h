@@ -30,6 +30,7 @@ struct BoardSlot {
   RoundNumber handed_over_at = 0;    // rounds completed when the oldest contribution was made
   RoundNumber fresh_for = kNoRound;  // the round in which the newest contribution arrived
   std::uint64_t newest = 0;          // sequence number of the newest contribution
+  std::uint64_t delivered = 0;       // of the newest in a round whose record is gone, if the board is recoverable
   std::uint64_t lacking = 0;         // consecutive rounds without data of this rank
   bool taken = false;                // the current round has taken its part, with or without data
   RoundNumber promised = kNoRound;   // the record of this round is kept for the rank

@@ -19,7 +19,8 @@ BoardRecords::BoardRecords(BoardMemory& memory, const BoardShape& shape, BoardRa
       length_(shape.records),
       member_words_(shape.member_words()),
       keeps_totals_(shape.keeps_totals),
-      releases_early_(shape.buffer_bytes() >= kLongBytes),
+      releases_early_(shape.buffer_bytes() >= kLongBytes && !shape.recoverable),
+      recoverable_(shape.recoverable),
       completed_(memory.take<Completed>(1)),
       records_(memory.take_rows<RoundRecord>(length_, 1)),
       members_(memory.take_rows<std::uint64_t>(length_, member_words_)),
@@ -68,7 +69,8 @@ PYC_HOT void BoardRecords::evict_oldest() {
   if (record.round == kNoRound) return;
   const bool with_data = !keeps_totals_;  // with totals, the data is in a total
   for (Rank i = 0; i < ranks_.count(); ++i) {
-    const BoardSlot& slot = ranks_[i];
+    BoardSlot& slot = ranks_[i];
+    if (recoverable_) slot.delivered = std::max(slot.delivered, shares_[index][i].newest_included);
     if (slot.promised == record.round) keep(promised_, index, i, with_data);
     if (slot.flush_waits && record.flush) keep(flushed_, index, i, with_data);
   }

@@ -91,6 +91,7 @@ class BoardRecords {
   std::size_t member_words_;
   bool keeps_totals_;
   bool releases_early_;  // releases a result when all ranks have it, not with its record
+  bool recoverable_;
   Completed* completed_;
   SharedRows<RoundRecord> records_;
   SharedRows<std::uint64_t> members_;

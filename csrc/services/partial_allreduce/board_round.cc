@@ -237,14 +237,22 @@ void BoardRound::fold(ReductionMemory& memory) {
     if (data != kNoBuffer) {
       buffers_.retain(data);
       const bool fresh = slot.total.buffer == kNoBuffer;
-      if (fresh) slot.total.buffer = buffers_.take();
-      const BufferNumber total = slot.total.buffer;
+      // This rank may die during the addition: then the former total must be whole.
+      BufferNumber total = fresh || shape_.recoverable ? buffers_.take() : slot.total.buffer;
       lock.unlock();
-      if (fresh) memory.fill_identity(shape_.elements, shape_.op, buffers_.data(total), shape_.count);
+      if (fresh) {
+        memory.fill_identity(shape_.elements, shape_.op, buffers_.data(total), shape_.count);
+      } else if (shape_.recoverable) {
+        memory.copy(buffers_.data(total), buffers_.data(slot.total.buffer), shape_.buffer_bytes());
+      }
       memory.add(shape_.elements, buffers_.data(total), buffers_.data(data), shape_.count,
                  shape_.op == ReduceOp::kAvg ? old.contributors : 1);
       lock.lock();
       buffers_.release(data);
+      if (total != slot.total.buffer) {
+        std::swap(total, slot.total.buffer);
+        buffers_.release(total);
+      }
     }
     slot.total.upto = old.round + 1;
     slot.folding = false;

@@ -80,6 +80,8 @@ class BoardRound {
   const State& state() const { return shared_->state; }
   /// Bitmap of the contributors, by rank of the communicator.
   std::uint64_t* members() { return members_; }
+  /// This rank's share of the data that the current round has taken.
+  const RoundShare& own_share() const { return shares_[ranks_.own_local_rank()]; }
 
   void arrive();
   void start(Rank initiator);

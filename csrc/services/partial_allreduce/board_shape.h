@@ -35,6 +35,7 @@ struct BoardShape {
   std::size_t piece_bytes = 0;  // of a joint sum (joint_sum.h); 0: ranks do not join rounds
   bool posts = false;           // rounds may be direct (board_posts.h)
   bool on_device = false;       // the buffers are on devices (device_buffers.h)
+  bool recoverable = false;     // survivors can read the newest round, and their totals, after a death (recovery.h)
 
   std::size_t local_ranks() const { return ranks.size(); }
   bool is_alone() const { return ranks.size() == static_cast<std::size_t>(size); }

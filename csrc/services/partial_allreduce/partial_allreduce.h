@@ -32,6 +32,7 @@
 #include "services/partial_allreduce/device_handover.h"
 #include "services/partial_allreduce/local_rounds.h"
 #include "services/partial_allreduce/policy.h"
+#include "services/partial_allreduce/recovery.h"
 #include "services/partial_allreduce/results.h"
 #include "services/partial_allreduce/round.h"
 #include "services/partial_allreduce/stall_inspector.h"
@@ -57,6 +58,7 @@ struct PartialAllreduceOptions {
   bool track_members = true;
   std::size_t segment_bytes = kSegmentBytes;
   bool on_device = false;  // set by create_on_device
+  bool recoverable = false;  // `recovered` may be called
   // Between nodes.
   std::string activation = "tree";
   std::string algorithm = "recursive_doubling";
@@ -142,6 +144,8 @@ class PartialAllreduce final : public Collective {
   template <class Action>
   auto on_device(Action action);
   bool closed() const { return closed_; }
+  /// All ranks have closed.
+  bool ended() const { return board_->ended(); }
   RoundNumber rounds() const { return board_->rounds(); }
   PartialAllreduceStatistics statistics() const;
   /// Memory in use by this rank, with its share of the node's memory.
@@ -151,6 +155,20 @@ class PartialAllreduce final : public Collective {
   const Options& options() const { return options_; }
   /// The schedule between nodes; null if this rank has none.
   const Schedule* schedule() const;
+
+  // ---- after a death (recovery.cc), if the options say so
+
+  /// What this rank has of the rounds, once every surviving rank of its node makes no call and its engine has stopped.
+  Recovered recovered();
+  /// Whether the call was completed before the death. Then `info` describes its round. Under the same condition.
+  bool finish_recovered(Call& call);
+  /// In the collective that continues another one, before its first round: the rounds that this rank has not received.
+  /// `values`: accumulators of their sum, to be divided; null under missed="latest", and without contributors.
+  void owe(const std::byte* values, std::size_t divisor, std::uint64_t rounds);
+  /// Makes `result` of these values.
+  void show(const std::vector<Results::Summand>& summands) { results_.show(summands); }
+  /// The sequence number of this rank's newest contribution in a completed round; 0: none, or unknown at the moment.
+  std::uint64_t delivered();
 
   // ---- Collective
 
@@ -214,6 +232,10 @@ class PartialAllreduce final : public Collective {
   void do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker);
   template <class Action>
   auto naming_the_dead(Action action);
+
+  // after a death
+  std::uint64_t newest_delivered() const;
+  std::vector<std::byte> missed_sum() const;
 
   // joining rounds (joint_calls.cc)
   bool may_join();

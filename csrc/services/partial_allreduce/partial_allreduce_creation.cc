@@ -44,7 +44,8 @@ BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, 
           .count = options.count,
           .elements = elements,
           .op = options.op,
-          .records = sums ? options.history + 1 : 1,
+          // The record of the next round may be written while a rank dies, and must not replace the newest one.
+          .records = sums ? options.history + 1 : (options.recoverable ? 2 : 1),
           .keeps_totals = sums,
           .max_staleness = options.max_staleness,
           .track_members = options.track_members,
@@ -52,8 +53,9 @@ BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, 
           .block_bytes = options.on_device ? options.segment_bytes : kBlockBytes,
           .piece_bytes = piece_bytes(options, ranks.size(), options.count * size_of(elements.accumulator)),
           .posts = options.policy.kind == Policy::Kind::kFull && nodes.count() == 1 && ranks.size() > 1 && is_small &&
-                   !options.on_device,
-          .on_device = options.on_device};
+                   !options.on_device && !options.recoverable,
+          .on_device = options.on_device,
+          .recoverable = options.recoverable};
 }
 
 std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank,

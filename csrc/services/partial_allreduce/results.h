@@ -46,6 +46,16 @@ class Results {
 
   void reserve(std::size_t buffers);
 
+  /// A summand of a result: accumulators, to be divided by `divisor`.
+  struct Summand {
+    const std::byte* values;
+    std::size_t divisor;
+  };
+  /// Makes the result of these values, which are not on the board. Without the mutex.
+  void show(const std::vector<Summand>& summands);
+  /// The next result replaces or contains that of `rounds` earlier rounds, which it counts as missed.
+  void owe(std::uint64_t rounds) { owed_rounds_ += rounds; }
+
   // ---- under the board's mutex
 
   void describe(Call& call, const RoundView& view) const;
@@ -76,6 +86,7 @@ class Results {
   };
 
   void compute(Given& given);
+  BufferRef computed(const std::vector<Summand>& summands);
   void take_back();
   DirectRecord record_of(const Call& call) const;
   std::size_t divisor() const;
@@ -87,6 +98,7 @@ class Results {
   const std::shared_ptr<Leases> leases_;
   const std::shared_ptr<BufferPool> pool_;  // for results computed for this rank only
   Relaxed<RoundNumber> given_ = 0;
+  std::uint64_t owed_rounds_ = 0;
   // The newest result is in a buffer of the board to which this rank has a reference or, if it was computed for this
   // rank only, in `computed_`. Once the application looks at it, it is in `newest_`.
   BufferNumber shown_ = kNoBuffer;

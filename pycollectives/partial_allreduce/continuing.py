@@ -1,0 +1,335 @@
+"""The partial allreduce of a communicator with `on_failure="continue"`.
+
+A death ends the engine's collective. The survivors make another one (recovery.py), whose rounds continue the numbers of
+the former, and calls continue in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ..request import Request
+from ..support import buffers
+from ..support.deadline import Deadline
+from ..support.errors import ClosedError, RankFailedError, StallError
+from .recovery import SUMMED, Call, Contribution, Recovery, seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .. import _core
+    from ..context import Context
+    from ..support.typing import Array
+    from .arguments import PartialAllreduceArguments
+
+__all__ = ["ContinuingAllreduce"]
+
+T = TypeVar("T")
+
+
+class ContinuingRequest(Request):
+    """The request of one contribution."""
+
+    def __init__(self, collective: ContinuingAllreduce, call: Call) -> None:
+        self._collective = collective
+        self._call = call
+
+    def wait(self, *, timeout: float | None = None) -> _core.RoundInfo:
+        """See `Request.wait`."""
+        return self._collective.wait(self._call, timeout)
+
+    def test(self) -> bool:
+        """See `Request.test`."""
+        return self._collective.test(self._call)
+
+    @property
+    def late(self) -> bool:
+        """Whether rounds had completed that this rank had not received: the call waits for nothing then."""
+        return self._call.late
+
+    @property
+    def default_timeout(self) -> float | None:
+        """See `Request.default_timeout`."""
+        return self._collective.default_timeout
+
+    def __repr__(self) -> str:
+        """Show the collective."""
+        return f"<Round of {self._collective.name!r}>"
+
+
+class ContinuingAllreduce(Recovery):
+    """The calls of `PartialAllreduce`, which recover if a rank has died."""
+
+    def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
+        """Make the engine's collective; collective."""
+        self._in_use = threading.Lock()
+        self._contributed = 0
+        self._contributor: int | None = None  # the thread that has contributed since the last flush
+        super().__init__(context, arguments, deadline)
+
+    # ------------------------------------------------------------------------------------------------ contributing
+
+    def contribute(self, x: Any, *, stream: Any = None) -> ContinuingRequest:
+        """See `PartialAllreduce.contribute`."""
+        self._check_stream(stream)
+        call, _ = self._contribute(self._checked(x).copy(), Deadline(self._context.timeout))
+        return ContinuingRequest(self, call)
+
+    def allreduce(
+        self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
+    ) -> tuple[Any, _core.RoundInfo]:
+        """See `PartialAllreduce.allreduce`."""
+        self._check_stream(stream)
+        deadline = Deadline(self._context.limit(timeout))
+        into = None if out is None else self._arguments.writable(out)
+        info = self._round_of(self._checked(x), deadline)
+        if into is None:
+            return self.result, info
+        np.copyto(into, self.result)
+        return into, info
+
+    def contribute_and_wait(self, x: Any, *, timeout: float | None = None) -> _core.RoundInfo:
+        """Contribute and wait."""
+        return self._round_of(self._checked(x), Deadline(self._context.limit(timeout)))
+
+    def _round_of(self, values: Array, deadline: Deadline) -> _core.RoundInfo:
+        """Contribute and wait. Afterwards the caller may overwrite the values, so they are copied if they are kept."""
+        call, contribution = self._contribute(values, deadline)
+        try:
+            return self._wait(call, deadline)
+        except StallError as error:
+            error.advise("The data is contributed: do not contribute it again")
+            raise
+        finally:
+            if contribution in self._contributions:
+                contribution.values = values.copy()
+
+    def _contribute(self, values: Array, deadline: Deadline) -> tuple[Call, Contribution]:
+        call = Call()
+        contribution = Contribution(values, weakref.ref(call))
+        is_kept = False
+
+        def action() -> None:
+            nonlocal is_kept
+            if is_kept:  # the recovery has contributed it
+                return
+            self._check_not_left()
+            self._hand_over_late()
+            self._contributions.append(contribution)
+            self._calls.add(call)
+            is_kept = True
+            self._contributed += 1
+            self._contributor = threading.get_ident()
+            try:
+                self._hand_over(contribution)
+            except RankFailedError:
+                raise
+            except BaseException:
+                self._drop(contribution)
+                self._calls.discard(call)
+                self._contributed -= 1
+                raise
+
+        self._run(action, deadline)
+        return call, contribution
+
+    def _checked(self, x: Any) -> Array:
+        try:
+            return buffers.matching_array(x, self._arguments.like.buffer)
+        except (ValueError, TypeError, BufferError):
+            self._arguments.readable(x)  # raises the same with the collective's name
+            raise
+
+    def _check_stream(self, stream: Any) -> None:
+        if stream is not None:
+            raise ValueError(f"{self.name}: stream: expected None, as this collective is on the host, got {stream!r}")
+
+    def _check_not_left(self) -> None:
+        if self._left:
+            raise ClosedError(f"{self.name!r} is closed")
+
+    # ------------------------------------------------------------------------------------------------ waiting
+
+    def wait(self, call: Call, timeout: float | None) -> _core.RoundInfo:
+        """See `Request.wait`."""
+        return self._wait(call, Deadline(self._context.limit(timeout)))
+
+    def _wait(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
+        def action() -> _core.RoundInfo:
+            if call.info is None:
+                self._receive(call, self._handle_of(call).wait(timeout=seconds_of(deadline)))
+            assert call.info is not None
+            return call.info
+
+        return self._run(action, deadline)
+
+    def test(self, call: Call) -> bool:
+        """See `Request.test`."""
+
+        def action() -> bool:
+            if call.info is None:
+                handle = self._handle_of(call)
+                if not handle.test():
+                    return False
+                self._receive(call, handle.wait(timeout=0.0))
+            return True
+
+        return self._run(action, Deadline(self._context.timeout))
+
+    def _handle_of(self, call: Call) -> _core.Round:
+        if call.handle is None:
+            self._engine_side  # noqa: B018 - raises if it has stopped
+            raise RuntimeError(f"{self.name}: a call has no round (a defect)")
+        return call.handle
+
+    def _receive(self, call: Call, info: _core.RoundInfo) -> None:
+        call.info, call.handle = self._told(info), None
+        self._calls.discard(call)
+        self._shown = None
+        if info.included:
+            self._forget(call.number)
+
+    def _told(self, info: _core.RoundInfo) -> _core.RoundInfo:
+        if self._epoch == 0:
+            return info
+        lost, self._lost = self._lost, ()
+        return self._described(info, lost)
+
+    # ------------------------------------------------------------------------------------------------ leaving
+
+    def flush(self, *, timeout: float | None = None) -> _core.RoundInfo:
+        """See `PartialAllreduce.flush`."""
+        deadline = Deadline(self._context.limit(timeout))
+
+        def action() -> _core.RoundInfo:
+            if self._flushed is None:
+                self._start_flush()
+                self._flushed = self._told(self._engine_side.flush(timeout=seconds_of(deadline)))
+                self._shown = None
+                self._contributions.clear()
+            info, self._flushed = self._flushed, None
+            self._flushing = False
+            self._contributor = None
+            return info
+
+        return self._run(action, deadline)
+
+    def start_flush(self) -> None:
+        """See `PartialAllreduce.start_flush`."""
+        self._run(self._start_flush, Deadline(self._context.timeout))
+
+    def _start_flush(self) -> None:
+        if self._flushed is not None:
+            return
+        self._check_not_left()
+        self._hand_over_late()
+        self._flushing = True
+        self._engine_side.start_flush()
+
+    def leave(self) -> None:
+        """See `Collective.leave`. If a rank has died, the next recovery delivers this rank's data."""
+        with self._exclusively(), contextlib.suppress(RankFailedError):
+            self._left = True
+            self._hand_over_late()
+            self._engine_side.leave()
+
+    def abort(self) -> int:
+        """See `Collective.abort`."""
+        with self._exclusively():
+            self._left = True
+            kept = len(self._contributions)
+            self._contributions.clear()
+            return kept if self._core is None else self._core.abort()
+
+    # ------------------------------------------------------------------------------------------------ recovering
+
+    def _run(self, action: Callable[[], T], deadline: Deadline) -> T:
+        """Return the result of `action`; if a rank has died, recover and call it again."""
+        while True:
+            epoch = self._membership.epoch
+            try:
+                with self._exclusively():
+                    return action()
+            except RankFailedError as error:
+                failure = error
+            except StallError as error:
+                if self._epoch > 0:
+                    error.advise(f"Here ranks are numbered by their place among the members {self._members}")
+                raise
+            self._membership.recover(failure, epoch, deadline)
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """Refuse a second thread as the engine does; wait for a recovery by another thread."""
+        if not self._in_use.acquire(blocking=self._membership.is_recovering):
+            raise RuntimeError(
+                f"{self.name}: called while another thread is in a call of this collective; one thread at a time, or "
+                "one collective per thread"
+            )
+        try:
+            yield
+        finally:
+            self._in_use.release()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """See `Continued.stopped`."""
+        with self._in_use:
+            yield
+
+    # ------------------------------------------------------------------------------------------------ the state
+
+    @property
+    def result(self) -> Array:
+        """See `PartialAllreduce.result`."""
+        return self._engine_side.result if self._shown is None else self._shown
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the engine's collective and of the former ones together."""
+        counts: dict[str, Any] = {"memory_bytes": 0} if self._core is None else self._core.statistics()
+        for name in SUMMED:
+            counts[name] = counts.get(name, 0) + self._counts[name]
+        return {**counts, "rounds": self.rounds, "contributions": self._contributed}
+
+    def check_usable(self) -> None:
+        """Raise the error of the next call; a death is none."""
+        if self._membership.broken is not None:
+            raise self._membership.broken
+        if self._core is not None:
+            with contextlib.suppress(RankFailedError):
+                self._core.check_usable()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left."""
+        return self._left
+
+    @property
+    def ended(self) -> bool:
+        """See `Continued.ended`."""
+        return self._core is not None and self._core.ended
+
+    @property
+    def has_contributed(self) -> bool:
+        """Whether this thread has contributed since the last flush."""
+        return self._contributor == threading.get_ident()
+
+    @property
+    def rounds(self) -> int:
+        """The number of completed rounds."""
+        return self._completed if self._core is None else self._base + self._core.rounds
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return self._arguments.name
+
+    @property
+    def default_timeout(self) -> float | None:
+        """Time limit of calls without one."""
+        return self._context.timeout

@@ -1,0 +1,73 @@
+"""Ranks die one after the other, and the others continue: no contribution is lost, or counted twice.
+
+continues.py RANKS POLICY MISSED APART STEPS SEED VICTIM...: each rank contributes once in a step, with an element of
+its own for each step. The victims die about APART seconds one after the other.
+"""
+
+import random
+import time
+
+import numpy as np
+from common import WORLD, arguments, say
+from death import die_later
+
+import pycollectives as pc
+
+policy, missed, apart, *numbers = arguments()
+steps, seed, *victims = map(int, numbers)
+APART_S = float(apart)
+source = random.Random(f"{seed} {WORLD.rank}")
+
+changes = []
+comm = pc.Communicator(WORLD, on_failure="continue", timeout=30)
+comm.on_change(changes.append)
+if comm.rank in victims:
+    die_later(source.uniform(0.0, 0.4) * APART_S + APART_S * victims.index(comm.rank))
+shape = (WORLD.size, steps)
+total = np.zeros(shape, np.int64)
+lost = set()
+infos = {}
+with comm:
+    ar = comm.partial_allreduce(total, policy=policy, missed=missed, late="accumulate")
+    begin = time.monotonic()
+    requests = []
+    for step in range(steps):
+        x = np.zeros(shape, np.int64)
+        x[comm.rank, step] = 1
+        if source.random() < 0.3:
+            time.sleep(source.uniform(0, 2e-3))
+        if source.random() < 0.5:
+            request = ar.contribute(x)
+            x[:] = -1
+            while source.random() < 0.5 and not request.test():
+                pass
+            info = request.wait()
+            result = ar.result
+        else:
+            result, info = ar.allreduce(x)
+        total += result
+        lost |= set(info.lost)
+        if info.missed == 0:
+            infos[info.round] = (info.contributors, info.epoch, hash(result.tobytes()))
+        if victims and step == steps // 2:  # all deaths are within the job
+            while time.monotonic() < begin + 0.1 + APART_S * len(victims):
+                result, info = ar.allreduce(np.zeros(shape, np.int64))
+                total += result
+                lost |= set(info.lost)
+    info = ar.flush()
+    total += ar.result
+    lost |= set(info.lost)
+    assert comm.is_same_on_all_ranks(total if missed == "sum" else np.zeros(1))
+    assert comm.mean(comm.rank) == np.mean(comm.members)
+    survivors = comm.members
+    statistics = ar.statistics()
+assert statistics.contributions >= steps, statistics
+assert [change.epoch for change in changes] == list(range(1, len(changes) + 1))
+assert set(range(WORLD.size)) - set(survivors) == {rank for change in changes for rank in change.lost}
+if missed == "sum":
+    assert (total[list(survivors)] == 1).all(), total
+    assert ((total == 0) | (total == 1)).all(), total
+say("members:", *survivors)
+say("total:", total.tobytes().hex()[:0] + str(int(total.sum())), hash(total.tobytes()))
+say("lost:", *sorted(lost))
+say("end")

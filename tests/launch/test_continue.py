@@ -1,0 +1,48 @@
+"""With `on_failure="continue"` the survivors of deaths continue: no contribution is lost, or counted twice."""
+
+from __future__ import annotations
+
+import pytest
+from killer import CRASH, WITH_FAULT_TOLERANCE
+from launcher import Outcome, launcher, mpirun
+from nightly import in_turn, nightly_unless
+
+pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
+
+RANKS = 5
+POLICIES = ("solo", "majority", "quorum", "quorum:5", "any-of:2", "full")
+SHAPES = ("all", "1", "2")
+DEATHS = (("0.5", (2, 0, 3)), ("0.1", (0, 4)), ("0.02", (1, 2, 4, 3)))
+"""Seconds between deaths, and who dies."""
+
+
+def check_continued(job: Outcome, victims: tuple[int, ...], ranks: int = RANKS) -> None:
+    """Fail unless the survivors came to their end with the same members and sums."""
+    survivors = [rank for rank in range(ranks) if rank not in victims]
+    if CRASH in job.err and "ompi_comm_revoke_local" in job.err:  # Open MPI itself, in MPI_Comm_dup
+        survivors = [rank for rank in survivors if "end" in job.said(rank)]
+    assert "Traceback" not in job.err, job
+    assert "at the end" not in job.err, job
+    for rank in survivors:
+        members, _, lost, end = job.said(rank)
+        assert end == "end", job
+        assert members == f"members: {' '.join(map(str, survivors))}", job
+        assert lost == f"lost: {' '.join(str(each) for each in range(ranks) if each not in survivors)}", job
+    assert len({job.said(rank)[1] for rank in survivors}) <= 1, job
+
+
+@pytest.mark.parametrize("seed", nightly_unless(lambda seed: seed == 0, range(5)))
+@pytest.mark.parametrize(
+    ("policy", "case"), in_turn(POLICIES, [(shape, death) for shape in SHAPES for death in DEATHS])
+)
+def test_contributions_are_delivered_once(tmp_path, policy, case, seed):
+    shape, (apart, victims) = case
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": shape, "PYTHONHASHSEED": "0"}
+    missed = "latest" if seed % 3 == 2 else "sum"
+    job = mpirun(
+        *(RANKS, "continues.py", policy, missed, apart, 40, seed, *victims),
+        limit=90,
+        options=WITH_FAULT_TOLERANCE,
+        **options,
+    )
+    check_continued(job, victims)
