@@ -1,4 +1,4 @@
-"""Train on while ranks die: the survivors continue in the same partial allreduce.
+"""Train while ranks die: the survivors continue in the same partial allreduce.
 
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 4 python examples/continue_after_a_death.py
 
@@ -16,13 +16,13 @@ from mpi4py import MPI
 import pycollectives as pc
 
 TRUTH = np.array([1.0, -2.0, 3.0, -4.0])
-STEPS = 300
+STEPS = 1000
 RATE = 0.1
 BATCH = 16
 
 
 def main():
-    """Train, with the ranks that live."""
+    """Train with the live ranks."""
     with pc.Communicator(MPI.COMM_WORLD, on_failure="continue", timeout=30.0) as comm:
         print(f"rank {comm.rank}: process {os.getpid()}", flush=True)
         if comm.rank == 1:

@@ -133,7 +133,10 @@ class Engine:
         """The communicator of its messages, whose tags are all below MPI.TAG_UB; None on threads, and once closed."""
     def acknowledge_failed(self) -> list[int] | None:
         """Returns the ranks that MPI reports dead, and lets messages of the others through; None if MPI cannot."""
-    def stop(self, dead: Sequence[int]) -> None:
+    @property
+    def all_closed(self) -> bool:
+        """Whether all ranks have closed, so that others may have ended."""
+    def stop(self, failed: Sequence[int]) -> None:
         """Ends all progress, because these ranks have died; every further call raises RankFailedError."""
     def supersede(self) -> None:
         """Its survivors have another engine: suppresses reports of its failure at the end of the program."""
@@ -196,12 +199,16 @@ class PartialAllreduce:
         """Raises what the next call would, if it cannot be used any more."""
     def abort(self) -> int:
         """Throws away what waits to be taken and leaves for good; the number of contributions discarded."""
-    def recovered(self) -> dict[str, Any]:
-        """After a death: what this rank has of the rounds, see recovery.h. All surviving ranks must have stopped."""
-    def owe(self, values: bytes | None, divisor: int, rounds: int) -> None:
-        """Before the first round: the rounds of the former collective that this rank has not received."""
-    def show(self, summands: Sequence[tuple[bytes, int]]) -> None:
-        """Makes `result` of values that `recovered` has returned, each to be divided by a number."""
+    def recovery_state(self) -> dict[str, Any]:
+        """After a death: this rank's state of the rounds. All surviving ranks must have stopped."""
+    def continue_from(self, lacking: int, missed: int, values: bytes | None, divisor: int) -> None:
+        """Before the first round: the state of the former collective, and rounds that this rank has not received."""
+    def deposit(self, x: Any) -> None:
+        """Before the first round: hands data over without an arrival."""
+    def receive_pending(self) -> None:
+        """Makes `result` of the sum that `continue_from` got, if no call has received it."""
+    def set_result(self, values: bytes | None, divisor: int) -> None:
+        """Makes `result` of values that `recovery_state` has returned; None: the identity."""
     @property
     def ended(self) -> bool:
         """Whether all ranks have left, and no data is pending."""
@@ -694,7 +701,7 @@ class Round:
     @property
     def late(self) -> bool:
         """Whether rounds had completed that this rank had not been given: the call waits for nothing then."""
-    def recovered(self) -> RoundInfo | None:
+    def completed_info(self) -> RoundInfo | None:
         """The RoundInfo, if the round completed before the death that ended its collective."""
 
 @final

@@ -76,12 +76,12 @@ class Group(NamedTuple):
 class Creation(NamedTuple):
     """A collective during its creation: its ranks, and its default name.
 
-    `first_size`: the number of ranks before some died. Limits that fit these are lowered.
+    `original_size`: the number of ranks before some died. Limits that fit these are lowered.
     """
 
     group: Group
     default_name: str
-    first_size: int | None = None
+    original_size: int | None = None
 
 
 _creation: ContextVar[Creation] = ContextVar("_creation")
@@ -93,9 +93,9 @@ def creation() -> Creation:
 
 
 @contextlib.contextmanager
-def creating(group: Group, default_name: str, first_size: int | None = None) -> Iterator[None]:
+def creating(group: Group, default_name: str, original_size: int | None = None) -> Iterator[None]:
     """Set the current creation for the arguments that are made in the block."""
-    token = _creation.set(Creation(group, default_name, first_size))
+    token = _creation.set(Creation(group, default_name, original_size))
     try:
         yield
     finally:

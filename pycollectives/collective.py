@@ -223,7 +223,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     # ------------------------------------------------------------------------------------------------ the state
 
     @property
-    def continued(self) -> Any:
+    def recoverable(self) -> Any:
         """The part that continues after deaths, see `membership`."""
         return self._collective
 

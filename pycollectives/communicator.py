@@ -85,10 +85,10 @@ class Communicator:
         Default time limit of all calls that wait for other ranks, in seconds. `math.inf`: no limit. Default:
         `PYC_TIMEOUT`, or no limit.
     on_failure
-        What happens when a rank dies. "raise": every call raises `RankFailedError`, and `shrink` makes a communicator
-        of the survivors. "continue": the next call of each survivor waits for those of the others, and then every
-        collective continues without the dead ranks; docs/faults.md has the rules. It needs an MPI that survives deaths,
-        as `shrink` does, and has only `partial_allreduce` of arrays in host memory.
+        The effect of a rank's death. "raise": every call raises `RankFailedError`, and `shrink` makes a communicator
+        of the survivors. "continue": the next call of each survivor waits until all survivors make one, and then
+        continues without the dead ranks. It supports `partial_allreduce` in host memory, and needs a job that
+        outlives a rank. docs/howto/after-a-death.md has the rules.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
         there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of
@@ -160,7 +160,7 @@ class Communicator:
             check_engine = None
             try:
                 if on_failure == "continue":
-                    membership.check_survives(engine)
+                    membership.check_fault_tolerant(engine)
                 check_engine = make_engine() if options.check else None
                 if options.heartbeat_timeout is not None:
                     engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
@@ -264,7 +264,7 @@ class Communicator:
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
+        """The number of ranks at creation. Deaths do not change it: see `members`."""
         return self._size
 
     @property
@@ -274,12 +274,12 @@ class Communicator:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The node of each rank; nodes are numbered in the order of their lowest ranks."""
+        """The node of each member, in the order of `members`; nodes are numbered in the order of their lowest ranks."""
         return self._context.nodes
 
     @property
     def mpi_comm(self) -> MPI.Comm:
-        """The MPI communicator from which this one was made; `RuntimeError` if ranks are threads."""
+        """The MPI communicator from which this one was made, or of the members; `RuntimeError` if ranks are threads."""
         if self._comm is None:
             raise RuntimeError("this communicator joins threads of one process: there is no MPI communicator under it")
         return self._comm
@@ -324,12 +324,13 @@ class Communicator:
         """The exception that made the communicator unusable and that further calls raise; None if usable or closed."""
         if self.closed:
             return None
+        if self._membership is not None and self._membership.failed is not None:
+            return self._membership.failed
         try:
             self._engine.check_usable()
-        except RankFailedError as error:
-            return error if self._membership is None else self._membership.broken
         except Exception as error:
-            return error
+            continues = self._membership is not None and isinstance(error, RankFailedError)
+            return None if continues else error
         return None
 
     def statistics(self) -> CommunicatorStatistics:
@@ -395,10 +396,9 @@ class Communicator:
         ClosedError
             The communicator is closed.
         """
-        self._context.check_continues("agree")
         self._context.check_flushed(call)
         with self._context.limited(timeout):
-            return self._context.rendezvous.agree(call, check)
+            return self._context.agree(call, check)
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Flush all open collectives, in the order of creation; collective.
@@ -459,7 +459,7 @@ class Communicator:
                 return
             self._context.close(deadline)
             self._context.checks.finish(deadline.remaining())
-            self._context.recovering(lambda: self._engine.close(timeout=deadline.remaining()), deadline)
+            membership.close_engine(self, deadline)
             self._end()
         self._context.check_closed()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .agreement import consistency
 from .agreement.rendezvous import Rendezvous
 from .arguments import Group, creating
 from .support.deadline import Deadline
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from . import _core
     from .agreement.checking import NoChecks
+    from .agreement.consistency import Signed
     from .arguments import Arguments
     from .collective import Collective
     from .communicator import Communicator
@@ -34,12 +37,23 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
 
-__all__ = ["Context"]
+__all__ = ["Context", "PendingCreation"]
 
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CollectiveT = TypeVar("CollectiveT", bound="AnyCollective")
 PartT = TypeVar("PartT", bound="Part")
+SignedT = TypeVar("SignedT", bound="Signed")
 T = TypeVar("T")
+
+
+@dataclass
+class PendingCreation:
+    """A creation that has not returned. Other ranks may have completed it before a death."""
+
+    arguments: Callable[[], Arguments]
+    service: str
+    build: Callable[[Any, Deadline], Any]
+    number: int | None = None  # once it has the turn of its communicator
 
 
 class Context:
@@ -141,22 +155,25 @@ class Context:
         def checked() -> ArgumentsT:
             self.engine.check_next_id()  # if one rank refuses, all do
             self.check_continues(service)
+            if self.membership is not None:
+                self.membership.begin(creation)
             return self.checked(service, arguments)
 
         def build_and_enter(agreed: ArgumentsT, deadline: Deadline) -> CollectiveT:
             made = self.enter(build(agreed, deadline), arguments)
-            if self.membership is not None:  # no rank contributes before all have made it
-                self.engine.compare(b"", what=call, timeout=deadline.remaining())
+            if self.membership is not None:
+                self.membership.confirm(call, deadline)
             return made
 
         def make() -> CollectiveT:
             return self.rendezvous.make(call, checked, build_and_enter)
 
+        creation = PendingCreation(arguments, service, build)
         self.check_flushed(call)
         with self.limited(timeout):
             if self.membership is None:
                 return make()
-            return self.membership.make(service, arguments, build, make, self.deadline_of(timeout))
+            return self.membership.make(creation, make, self.deadline_of(timeout))
 
     def enter(self, made: CollectiveT, arguments: Callable[[], Arguments]) -> CollectiveT:
         """Note a collective that was made; return it."""
@@ -171,9 +188,11 @@ class Context:
         if self.membership is not None:
             self.membership.refuse(service)
 
-    def recovering(self, action: Callable[[], T], deadline: Deadline) -> T:
-        """Return the result of `action`; after a death call it again, if the communicator continues."""
-        return action() if self.membership is None else self.membership.run(action, deadline)
+    def agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
+        """Compare the arguments of a call on the communicator; collective."""
+        if self.membership is None:
+            return self.rendezvous.agree(call, check)
+        return consistency.agree(self.membership, call, check)
 
     def move_to(self, other: Context) -> None:
         """Continue with the engine of another communicator, which has no collectives."""
@@ -196,8 +215,8 @@ class Context:
         `name`: the default name.
         """
         group = Group(self.rank, self.size, self.nodes, self.costs)
-        first_size = None if self.membership is None else self.communicator.size
-        with creating(group, name or f"{service}[{self.created}]", first_size):
+        original_size = None if self.membership is None else self.communicator.size
+        with creating(group, name or f"{service}[{self.created}]", original_size):
             return arguments()
 
     def check_flushed(self, call: str) -> None:

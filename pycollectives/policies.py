@@ -47,8 +47,8 @@ class Policy:
         del size
         return self
 
-    def limited_to(self, size: int) -> Policy:
-        """Return the policy for `size` ranks that survive: it waits for all of them at most."""
+    def for_survivors(self, size: int) -> Policy:
+        """Return the policy for `size` survivors. It waits for all of them at most."""
         del size
         return self
 
@@ -146,8 +146,8 @@ class Quorum(Policy):
             raise ValueError(f"{self!r}: k depends on the number of ranks: see for_size")
         return {"policy": self.kind, "policy_size": self.k, "grace": self.grace}
 
-    def limited_to(self, size: int) -> Quorum:
-        """See `Policy.limited_to`."""
+    def for_survivors(self, size: int) -> Quorum:
+        """See `Policy.for_survivors`."""
         return self if self.k is None else replace(self, k=min(self.k, size))
 
     def for_size(self, size: int) -> Quorum:
@@ -179,8 +179,8 @@ class _OfDesignatedRanks(Policy):
         """See `Policy.engine_arguments`."""
         return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
 
-    def limited_to(self, size: int) -> Policy:
-        """See `Policy.limited_to`."""
+    def for_survivors(self, size: int) -> Policy:
+        """See `Policy.for_survivors`."""
         return replace(self, m=min(self.m, size))
 
     def for_size(self, size: int) -> Policy:

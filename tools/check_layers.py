@@ -55,7 +55,7 @@ PARTS: dict[str, str] = {
     "hop": "agreement arguments hop.gaps collective",
     "servers": "agreement arguments servers.sync collective request",
     "at_exit": "",
-    "membership": "agreement arguments at_exit partial_reduce",
+    "membership": "agreement arguments at_exit partial_allreduce",
     "communicator": "context membership partial_allreduce partial_reduce neighbor_averaging hop servers",
     "mpi_api": "communicator",
     "testing": "communicator",

@@ -135,6 +135,19 @@ void BoundPartialAllreduce::with_result(const std::function<void(std::shared_ptr
   use(std::move(memory));
 }
 
+void BoundPartialAllreduce::deposit(PyObject* data) {
+  const ExclusiveUse use(*this);
+  const ContiguousView view(is_plain(data) ? py::reinterpret_borrow<py::object>(data) : convert_(py::handle(data)));
+  if (view.bytes() != bytes_) throw InternalError("a deposit of another length");
+  collective_->deposit(static_cast<const std::byte*>(view.data()));
+}
+
+void BoundPartialAllreduce::receive_pending() {
+  const ExclusiveUse use(*this);
+  const GilReleased released;
+  collective_->receive_pending();
+}
+
 PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data, Seconds limit) {
   if (is_plain(data)) return hand_over(py::detail::array_proxy(data)->data, limit);
   const ContiguousView view(convert_(py::handle(data)));

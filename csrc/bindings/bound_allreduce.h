@@ -31,6 +31,9 @@ class BoundPartialAllreduce {
 
   /// `data`: an array of exactly the collective's shape and type, or an object that `convert` turns into bytes.
   std::shared_ptr<Call> contribute(PyObject* data, Seconds limit);
+  /// See PartialAllreduce.
+  void deposit(PyObject* data);
+  void receive_pending();
   /// For a collective on devices. Contributes the data after `producers` have made it.
   std::shared_ptr<Call> contribute_when_made(const std::byte* data, DeviceHandover::Producers producers);
   /// Whether the call is late. On devices this is known only after the handover, so the function waits for it.

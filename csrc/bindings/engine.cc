@@ -297,10 +297,15 @@ void bind_engine(py::module_& m) {
                 const GilReleased released;
                 return transport == nullptr ? std::nullopt : transport->acknowledge_failed();
               })
-      .method("stop", "dead",
-              [](Engine& e, const std::vector<Rank>& dead) {
+      .property("all_closed",
+                [](Engine& e) {
+                  const GilReleased released;
+                  return e.all_closed();
+                })
+      .method("stop", "failed",
+              [](Engine& e, const std::vector<Rank>& failed) {
                 const GilReleased released;
-                e.stop(dead);
+                e.stop(failed);
               })
       .method("supersede", "", [](const std::shared_ptr<Engine>& e) { OpenEngines::instance().supersede(e); })
       .method("check_process", "", [](const Engine& e) { e.check_process(); })

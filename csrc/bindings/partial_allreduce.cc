@@ -92,36 +92,41 @@ PYC_HOT PyObject* result(PyObject* self, void*) {
   return guarded([&] { return bound_of(self).result(); });
 }
 
-py::bytes bytes_of(const std::vector<std::byte>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size()};
-}
-
-/// The accumulators in `values`, which `recovered` has returned.
-const std::byte* raw(PartialAllreduce& collective, const py::bytes& values) {
-  const std::string_view view(values);
+/// Accumulators in bytes that `recovery_state` has returned; null for None.
+const std::byte* raw(PartialAllreduce& collective, const std::optional<py::bytes>& values) {
+  if (!values) return nullptr;
+  const std::string_view view(*values);
   const PartialAllreduceOptions& options = collective.options();
   if (view.size() != options.count * size_of(elements_of(options.type, options.op).accumulator)) {
-    throw std::invalid_argument(options.name + ": expected values that recovered() has returned");
+    throw std::invalid_argument(options.name + ": expected values that recovery_state() has returned");
   }
   return reinterpret_cast<const std::byte*>(view.data());
 }
 
-py::dict recovered_of(PartialAllreduce& collective) {
-  const Recovered found = collective.recovered();
+py::object to_python(const RecoveryState::Values& values) {
+  if (values.data.empty()) return py::none();
+  const py::bytes data(reinterpret_cast<const char*>(values.data.data()), values.data.size());
+  return py::make_tuple(data, values.divisor);
+}
+
+py::object to_python(const RoundInfo& info) { return py::reinterpret_steal<py::object>(make_round_info(info)); }
+
+py::dict state_of(PartialAllreduce& collective) {
+  const RecoveryState state = collective.recovery_state();
   py::dict out;
-  out["completed"] = found.completed;
-  out["handed_over"] = found.handed_over;
-  out["delivered"] = found.delivered;
-  out["taken"] = found.taken;
-  out["missed"] = found.missed;
-  out["sum"] = found.sum.empty() ? py::object(py::none()) : bytes_of(found.sum);
-  out["flushed"] = found.flushed;
+  out["completed"] = state.completed;
   out["newest"] = py::none();
-  if (!found.newest) return out;
-  const auto& [info, flush, values, divisor] = *found.newest;
-  const auto described = py::reinterpret_steal<py::object>(make_round_info(info));
-  out["newest"] =
-      py::make_tuple(described, flush, values.empty() ? py::object(py::none()) : bytes_of(values), divisor);
+  if (state.newest) {
+    const auto& [info, flush, result] = *state.newest;
+    out["newest"] = py::make_tuple(to_python(info), flush, to_python(result));
+  }
+  out["contributions"] = state.contributions;
+  out["delivered"] = state.delivered;
+  out["taken"] = state.taken;
+  out["lacking"] = state.lacking;
+  out["missed"] = state.missed;
+  out["sum"] = to_python(state.sum);
+  out["flushed"] = state.flushed ? to_python(*state.flushed) : py::object(py::none());
   return out;
 }
 
@@ -175,16 +180,15 @@ void bind_partial_allreduce(py::module_& m) {
                 return b.abort();
               })
       .method("statistics", "", [](Bound& b) { return statistics_of(*b); })
-      .method("recovered", "", [](Bound& b) { return recovered_of(*b); })
-      .method("owe", "values, divisor, rounds",
-              [](Bound& b, const std::optional<py::bytes>& values, std::size_t divisor, std::uint64_t rounds) {
-                (*b).owe(values ? raw(*b, *values) : nullptr, divisor, rounds);
-              })
-      .method("show", "summands",
-              [](Bound& b, const std::vector<std::pair<py::bytes, std::size_t>>& summands) {
-                std::vector<Results::Summand> all;
-                for (const auto& [values, divisor] : summands) all.push_back({raw(*b, values), divisor});
-                (*b).show(all);
+      .method("recovery_state", "", [](Bound& b) { return state_of(*b); })
+      .method("continue_from", "lacking, missed, values, divisor",
+              [](Bound& b, std::uint64_t lacking, std::uint64_t missed, const std::optional<py::bytes>& values,
+                 std::size_t divisor) { (*b).continue_from(lacking, missed, raw(*b, values), divisor); })
+      .method("deposit", "x", [](Bound& b, const py::object& x) { b.deposit(x.ptr()); })
+      .method<&Bound::receive_pending>("receive_pending", "")
+      .method("set_result", "values, divisor",
+              [](Bound& b, const std::optional<py::bytes>& values, std::size_t divisor) {
+                (*b).set_result(raw(*b, values), divisor);
               })
       .property("ended", [](Bound& b) { return (*b).ended(); })
       .property("delivered", [](Bound& b) { return (*b).delivered(); })

@@ -50,11 +50,11 @@ PYC_HOT PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count
   });
 }
 
-/// See PartialAllreduce::finish_recovered.
-PyObject* recovered(PyObject* self, PyObject*) {
+/// See PartialAllreduce::complete_recovered.
+PyObject* completed_info(PyObject* self, PyObject*) {
   return guarded([&]() -> PyObject* {
     Round& round = Objects<Round>::content(self);
-    if (!(**round.collective).finish_recovered(*round.call)) Py_RETURN_NONE;
+    if (!(**round.collective).complete_recovered(*round.call)) Py_RETURN_NONE;
     return make_round_info(round.call->info);
   });
 }
@@ -186,8 +186,8 @@ PyMethodDef round_methods[] = {
     {"test", &test, METH_NOARGS,
      "test($self, /)\n--\n\nWhether the round is done; if so, `result` is up to date. Moves messages, waits for "
      "nothing."},
-    {"recovered", &recovered, METH_NOARGS,
-     "recovered($self, /)\n--\n\nThe RoundInfo, if the round completed before the death that ended its collective."},
+    {"completed_info", &completed_info, METH_NOARGS,
+     "completed_info($self, /)\n--\n\nThe RoundInfo, if the round completed before the death that ended its collective."},
     {"wait", as_method(&wait), METH_FASTCALL | METH_KEYWORDS,
      "wait($self, /, *, timeout=None)\n--\n\n"
      "Waits until the round is done. StallError after `timeout` seconds names who has not arrived."},

@@ -227,9 +227,9 @@ void Engine::look_for_the_dead() {
   });
 }
 
-void Engine::stop(const std::vector<Rank>& dead) {
+void Engine::stop(const std::vector<Rank>& failed) {
   exclusively([&] {
-    if (!failed_) fail(std::make_exception_ptr(died("", dead, "the communicator is unusable now")));
+    if (!failed_) fail(std::make_exception_ptr(died("", failed, "the communicator is unusable now")));
   });
 }
 

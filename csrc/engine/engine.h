@@ -211,8 +211,12 @@ class Engine final : private Listener {
   /// `text`, for the first such error, unless it soon announces the same one. Does not block.
   void announce(const std::string& text);
 
+  /// Whether all ranks have closed, so that others may have ended.
+  bool all_closed() {
+    return exclusively([this] { return shutdown_.is_silent(); });
+  }
   /// Ends all progress, because these ranks have died. Every further call throws RankFailedError.
-  void stop(const std::vector<Rank>& dead);
+  void stop(const std::vector<Rank>& failed);
   /// The application is gone: closes every collective at once. The engine must still be driven, to serve other ranks.
   void abort();
 

@@ -96,7 +96,8 @@ def is_same_on_all_ranks(comm: Creator, x: BufferSpec, *, timeout: float | None 
     """
     comm._context.check_flushed("is_same_on_all_ranks")
     if comm._context.membership is not None:
-        return comm._context.membership.is_same(Fingerprint.of(x), timeout)
+        membership = comm._context.membership
+        return membership.is_same("is_same_on_all_ranks", lambda: repr(Fingerprint.of(x)).encode(), timeout)
     with comm._context.limited(timeout):
         _, replies = comm._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
     return all(reply == replies[0] for reply in replies)

@@ -127,7 +127,7 @@ class Options:
         exit_timeout, check = environment.exit_timeout, environment.check
         checked_choice("on_failure", on_failure, ("raise", "continue"))
         if on_failure == "continue" and check:
-            raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'")
+            raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'; unset PYC_CHECK")
         return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), on_failure)
 
     def signature(self) -> dict[str, str | int | None]:

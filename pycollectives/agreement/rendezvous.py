@@ -66,6 +66,12 @@ class Rendezvous:
                 self._open = False
             yield
 
+    @property
+    def deadline(self) -> Deadline:
+        """The deadline of this thread's next call."""
+        shared: Deadline | None = getattr(self._shared, "deadline", None)
+        return shared or Deadline(self._timeout)
+
     @contextmanager
     def within(self, deadline: Deadline) -> Iterator[None]:
         """Let this thread's calls in the block share a deadline, which replaces the time limit of each."""
@@ -131,7 +137,7 @@ class Rendezvous:
     def _come(self, call: str) -> Iterator[Deadline]:
         self.check_open()
         with self._entered():
-            deadline = getattr(self._shared, "deadline", None) or Deadline(self._timeout)
+            deadline = self.deadline
             self._checks.meet(call, deadline.remaining())  # without the lock: another thread may close at the same time
             with self._turn:
                 self.check_open()

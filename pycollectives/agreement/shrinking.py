@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..support.deadline import Deadline
 from ..support.environment import settings
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator: ...
 
 
-__all__ = ["Shrinking", "shrink"]
+__all__ = ["Shrinking", "Words", "shrink", "supersede"]
 
 PAUSE_S = 0.5e-3
 """Between looks for messages."""
@@ -102,6 +102,14 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
     return comm._shrinking.run(Deadline(comm._context.limit(timeout)))
 
 
+class Words(NamedTuple):
+    """Parts of messages: the subject, the missing ranks' omission after "have not", and the advice."""
+
+    subject: str
+    called: str
+    again: str
+
+
 class Shrinking:
     """One rank's progress in `shrink`, which is kept when a call is interrupted.
 
@@ -109,7 +117,7 @@ class Shrinking:
     members have made the new communicator. Messages use a duplicate that the old communicator's engine owns.
     """
 
-    def __init__(self, old: Old, numbers: Sequence[int] | None = None) -> None:
+    def __init__(self, old: Old, numbers: Sequence[int] | None = None, words: Words | None = None) -> None:
         """Check that the communicator can be shrunk; send nothing. `numbers`: of its ranks in messages."""
         from ..support.native import MPI
 
@@ -118,6 +126,7 @@ class Shrinking:
             raise ClosedError(f"shrink: {old.name} is closed")
         self._old = old
         self._numbers = range(old.size) if numbers is None else numbers
+        self._words = words or Words(f"shrink of {old.name}", "called it", "Call it again to continue")
         self._mpi = duplicate
         self._survivors = Survivors(old.rank, old.size)
         self._tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767  # the engine's tags are lower
@@ -199,7 +208,7 @@ class Shrinking:
         if reasons:
             rank, why = next(iter(reasons.items()))
             raise RuntimeError(
-                f"shrink of {self._old.name}: rank {rank} could not make the communicator: {why}"
+                f"{self._words.subject}: {self._named([rank])} could not make the communicator: {why}"
             ) from error
 
     def _decide(self, objection: str | None, deadline: Deadline, warning: StallWarning) -> Decision:
@@ -258,11 +267,11 @@ class Shrinking:
             return
         if deadline.passed and self._survivors.may_withdraw:
             raise StallError(
-                f"shrink of {self._old.name}: not complete after {warning.waited:.3g} s; {self._absent()}. "
-                "Call it again to continue."
+                f"{self._words.subject}: not complete after {warning.waited:.3g} s; {self._absent()}. "
+                f"{self._words.again}."
             )
         if warning.is_due():
-            warning.say(f"shrink of {self._old.name}", self._absent())
+            warning.say(self._words.subject, self._absent())
         time.sleep(PAUSE_S)
         if warning.waited > REPORT_S:
             self._check_reported()
@@ -271,7 +280,7 @@ class Shrinking:
         missing = self._survivors.missing
         if not missing:
             return "all ranks are ready"
-        what = "called it" if self._survivors.step % 2 == 0 else "made the new communicator"
+        what = self._words.called if self._survivors.step % 2 == 0 else "made the new communicator"
         return f"have not {what}: {self._named(missing)}"
 
     def _named(self, ranks: list[int]) -> str:
@@ -289,7 +298,7 @@ class Shrinking:
             return
         if seen:
             raise RuntimeError(
-                f"shrink of {self._old.name}: {self._named(seen)} died, but MPI does not report it, and can make no "
+                f"{self._words.subject}: {self._named(seen)} died, but MPI does not report it, and can make no "
                 "communicator without these ranks. Was the job started with mpirun --with-ft ulfm?"
             )
 
@@ -342,7 +351,7 @@ class Shrinking:
 
         deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING)
         if not isinstance(error, MPI.Exception) or error.Get_error_class() not in deaths:
-            raise TransportError(f"shrink of {self._old.name}: {error}") from error
+            raise TransportError(f"{self._words.subject}: {error}") from error
 
     def _look_for_deaths(self) -> None:
         failed = self._old._engine.acknowledge_failed()

@@ -31,11 +31,11 @@ def _like(like: BufferSpec | None) -> Any:
 
 
 def _policy(policy: Policy | str) -> Policy:
-    given, (group, _, first_size) = as_policy(policy), creation()
-    if first_size is None:
+    given, (group, _, original_size) = as_policy(policy), creation()
+    if original_size is None:
         return given.for_size(group.size)
-    given.for_size(first_size)  # raises if it did not fit at first
-    return given.limited_to(group.size).for_size(group.size)
+    given.for_size(original_size)  # raises if it did not fit at first
+    return given.for_survivors(group.size).for_size(group.size)
 
 
 def _op(op: Op) -> str:

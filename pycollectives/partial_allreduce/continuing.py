@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError, RankFailedError, StallError
-from .recovery import SUMMED, Call, Contribution, Recovery, seconds_of
+from .recovery import SUMMED_COUNTERS, Call, Contribution, Recovery, seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +48,7 @@ class ContinuingRequest(Request):
 
     @property
     def late(self) -> bool:
-        """Whether rounds had completed that this rank had not received: the call waits for nothing then."""
+        """True if the call came after a round whose result this rank has not received. A late call returns at once."""
         return self._call.late
 
     @property
@@ -67,7 +66,7 @@ class ContinuingAllreduce(Recovery):
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
-        self._in_use = threading.Lock()
+        self._in_use = threading.RLock()  # a signal handler may abort during a recovery
         self._contributed = 0
         self._contributor: int | None = None  # the thread that has contributed since the last flush
         super().__init__(context, arguments, deadline)
@@ -91,7 +90,7 @@ class ContinuingAllreduce(Recovery):
         if into is None:
             return self.result, info
         np.copyto(into, self.result)
-        return into, info
+        return out if isinstance(out, np.ndarray) and out.shape == into.shape else into, info
 
     def contribute_and_wait(self, x: Any, *, timeout: float | None = None) -> _core.RoundInfo:
         """Contribute and wait."""
@@ -111,7 +110,7 @@ class ContinuingAllreduce(Recovery):
 
     def _contribute(self, values: Array, deadline: Deadline) -> tuple[Call, Contribution]:
         call = Call()
-        contribution = Contribution(values, weakref.ref(call))
+        contribution = Contribution(values, call)
         is_kept = False
 
         def action() -> None:
@@ -119,24 +118,35 @@ class ContinuingAllreduce(Recovery):
             if is_kept:  # the recovery has contributed it
                 return
             self._check_not_left()
-            self._hand_over_late()
+            core = self._engine_side
             self._contributions.append(contribution)
-            self._calls.add(call)
+            self._waiting.add(call)
             is_kept = True
-            self._contributed += 1
-            self._contributor = threading.get_ident()
             try:
-                self._hand_over(contribution)
+                self._contribute_now(contribution, core)
             except RankFailedError:
+                self._note_contribution()
                 raise
             except BaseException:
                 self._drop(contribution)
-                self._calls.discard(call)
-                self._contributed -= 1
+                self._waiting.discard(call)
+                is_kept = False
                 raise
+            self._note_contribution()
 
-        self._run(action, deadline)
+        try:
+            self._run(action, deadline)
+        except BaseException as error:
+            if is_kept:
+                contribution.values = values.copy()
+                if isinstance(error, StallError):
+                    error.advise("The data is contributed: do not contribute it again")
+            raise
         return call, contribution
+
+    def _note_contribution(self) -> None:
+        self._contributed += 1
+        self._contributor = threading.get_ident()
 
     def _checked(self, x: Any) -> Array:
         try:
@@ -162,7 +172,8 @@ class ContinuingAllreduce(Recovery):
     def _wait(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
         def action() -> _core.RoundInfo:
             if call.info is None:
-                self._receive(call, self._handle_of(call).wait(timeout=seconds_of(deadline)))
+                self._finish(call, self._handle_of(call).wait(timeout=seconds_of(deadline)))
+            self._receive(call)
             assert call.info is not None
             return call.info
 
@@ -176,25 +187,30 @@ class ContinuingAllreduce(Recovery):
                 handle = self._handle_of(call)
                 if not handle.test():
                     return False
-                self._receive(call, handle.wait(timeout=0.0))
+                self._finish(call, handle.wait(timeout=0.0))
+            self._receive(call)
             return True
 
         return self._run(action, Deadline(self._context.timeout))
 
     def _handle_of(self, call: Call) -> _core.Round:
+        core = self._engine_side
         if call.handle is None:
-            self._engine_side  # noqa: B018 - raises if it has stopped
-            raise RuntimeError(f"{self.name}: a call has no round (a defect)")
+            self._check_not_left()
+            raise RuntimeError(f"{self.name}: a call has no round on {core.name!r} (a defect)")
         return call.handle
 
-    def _receive(self, call: Call, info: _core.RoundInfo) -> None:
-        call.info, call.handle = self._told(info), None
-        self._calls.discard(call)
-        self._shown = None
+    def _finish(self, call: Call, info: _core.RoundInfo) -> None:
+        """Complete a call that the engine has completed."""
+        call.info, call.handle = self._described_for_call(info), None
+        self._waiting.discard(call)
+        self._kept_result = self._latest = None
         if info.included:
             self._forget(call.number)
+        if self._arguments.late == "drop":
+            self._contributions = [one for one in self._contributions if one.call is not call]
 
-    def _told(self, info: _core.RoundInfo) -> _core.RoundInfo:
+    def _described_for_call(self, info: _core.RoundInfo) -> _core.RoundInfo:
         if self._epoch == 0:
             return info
         lost, self._lost = self._lost, ()
@@ -209,12 +225,15 @@ class ContinuingAllreduce(Recovery):
         def action() -> _core.RoundInfo:
             if self._flushed is None:
                 self._start_flush()
-                self._flushed = self._told(self._engine_side.flush(timeout=seconds_of(deadline)))
-                self._shown = None
+                call = Call(info=self._described_for_call(self._engine_side.flush(timeout=seconds_of(deadline))))
+                self._flushed = call
+                self._kept_result = self._latest = None
                 self._contributions.clear()
-            info, self._flushed = self._flushed, None
+            self._receive(self._flushed)
+            info, self._flushed = self._flushed.info, None
             self._flushing = False
             self._contributor = None
+            assert info is not None
             return info
 
         return self._run(action, deadline)
@@ -227,24 +246,48 @@ class ContinuingAllreduce(Recovery):
         if self._flushed is not None:
             return
         self._check_not_left()
-        self._hand_over_late()
-        self._flushing = True
-        self._engine_side.start_flush()
+        core = self._engine_side
+        was_flushing, self._flushing = self._flushing, True
+        try:
+            core.start_flush()
+        except RankFailedError:
+            raise
+        except BaseException:
+            self._flushing = was_flushing
+            raise
 
     def leave(self) -> None:
-        """See `Collective.leave`. If a rank has died, the next recovery delivers this rank's data."""
-        with self._exclusively(), contextlib.suppress(RankFailedError):
+        """See `Collective.leave`. During a recovery, that delivers this rank's data."""
+        if self._left or not self._enter_soon():
             self._left = True
-            self._hand_over_late()
-            self._engine_side.leave()
+            return
+        try:
+            with contextlib.suppress(RankFailedError):
+                self._engine_side.leave()
+            self._left = True
+        finally:
+            self._in_use.release()
 
     def abort(self) -> int:
         """See `Collective.abort`."""
-        with self._exclusively():
+        if not self._enter_soon():
+            self._left = True
+            return len(self._contributions)
+        try:
             self._left = True
             kept = len(self._contributions)
             self._contributions.clear()
             return kept if self._core is None else self._core.abort()
+        finally:
+            self._in_use.release()
+
+    def _enter_soon(self) -> bool:
+        """Lock the collective; False during a recovery by another thread."""
+        if self._in_use.acquire(blocking=False):
+            return True
+        if self._membership.is_recovering:
+            return False
+        raise self._is_busy()
 
     # ------------------------------------------------------------------------------------------------ recovering
 
@@ -259,7 +302,7 @@ class ContinuingAllreduce(Recovery):
                 failure = error
             except StallError as error:
                 if self._epoch > 0:
-                    error.advise(f"Here ranks are numbered by their place among the members {self._members}")
+                    error.advise(f"The rank numbers above are positions in comm.members = {self._members}")
                 raise
             self._membership.recover(failure, epoch, deadline)
 
@@ -267,18 +310,21 @@ class ContinuingAllreduce(Recovery):
     def _exclusively(self) -> Iterator[None]:
         """Refuse a second thread as the engine does; wait for a recovery by another thread."""
         if not self._in_use.acquire(blocking=self._membership.is_recovering):
-            raise RuntimeError(
-                f"{self.name}: called while another thread is in a call of this collective; one thread at a time, or "
-                "one collective per thread"
-            )
+            raise self._is_busy()
         try:
             yield
         finally:
             self._in_use.release()
 
+    def _is_busy(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self.name}: called while another thread is in a call of this collective; one thread at a time, or one "
+            "collective per thread"
+        )
+
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """See `Continued.stopped`."""
+        """See `Recoverable.stopped`."""
         with self._in_use:
             yield
 
@@ -287,19 +333,23 @@ class ContinuingAllreduce(Recovery):
     @property
     def result(self) -> Array:
         """See `PartialAllreduce.result`."""
-        return self._engine_side.result if self._shown is None else self._shown
+        if self._kept_result is not None:
+            return self._kept_result
+        if self._core is None:
+            raise RuntimeError(f"{self.name}: no result yet: contribute and wait first")
+        return self._core.result
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the engine's collective and of the former ones together."""
         counts: dict[str, Any] = {"memory_bytes": 0} if self._core is None else self._core.statistics()
-        for name in SUMMED:
+        for name in SUMMED_COUNTERS:
             counts[name] = counts.get(name, 0) + self._counts[name]
         return {**counts, "rounds": self.rounds, "contributions": self._contributed}
 
     def check_usable(self) -> None:
-        """Raise the error of the next call; a death is none."""
-        if self._membership.broken is not None:
-            raise self._membership.broken
+        """Raise the error of the next call, unless it is a death."""
+        if self._membership.failed is not None:
+            raise self._membership.failed
         if self._core is not None:
             with contextlib.suppress(RankFailedError):
                 self._core.check_usable()
@@ -311,7 +361,7 @@ class ContinuingAllreduce(Recovery):
 
     @property
     def ended(self) -> bool:
-        """See `Continued.ended`."""
+        """See `Recoverable.ended`."""
         return self._core is not None and self._core.ended
 
     @property

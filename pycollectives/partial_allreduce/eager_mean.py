@@ -58,8 +58,8 @@ class EagerMean:
         **options: Any,
     ) -> None:
         check_divide_by(divide_by)
-        self._size = comm.size
-        self._divisor = comm.size if divide_by == "world" else 1
+        self._comm = comm
+        self._divides_by_world = divide_by == "world"
         self._sums = missed == "sum"
         op = "SUM" if divide_by == "world" else AVG
         self._collective = comm.partial_allreduce(like, op=op, missed=missed, **options)
@@ -68,7 +68,11 @@ class EagerMean:
     @property
     def waits_for_arrivals(self) -> bool:
         """Whether a rank can wait for others that have contributed equally often."""
-        return self._collective.policy.waits_for_arrivals(self._size)
+        return self._collective.policy.waits_for_arrivals(len(self._comm.members))
+
+    @property
+    def _divisor(self) -> int:
+        return len(self._comm.members) if self._divides_by_world else 1
 
     @property
     def rounds(self) -> int:

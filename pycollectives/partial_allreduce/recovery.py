@@ -1,7 +1,7 @@
-"""What a rank keeps of a partial allreduce, so that it can continue in another one after a death.
+"""The data that a rank keeps of a partial allreduce, to continue in another one after a death.
 
-Each rank keeps its contributions until a completed round contains them, and contributes the others again. What
-completed on one survivor completes on all: at most one round, the newest, can be missing on a rank, because each round
+Each rank keeps its contributions until a completed round contains them, and contributes the others again. A round that
+completed on one survivor completes on all. At most one round, the newest, can be missing on a rank, because each round
 needs the messages of every node. Methods are called under the collective's lock.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..support.errors import RankFailedError
+from ..support.errors import ClosedError, RankFailedError
 
 if TYPE_CHECKING:
     from .. import _core
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PartialAllreduceArguments
 
-__all__ = ["SUMMED", "Call", "Contribution", "Recovery", "seconds_of"]
+__all__ = ["SUMMED_COUNTERS", "Call", "Contribution", "Recovery", "seconds_of"]
 
-MANY = 4
-"""Contributions without a known round, after which the engine is asked which of them rounds have taken."""
-SUMMED = ("included", "late", "missed", "overrun", "waited")
-"""The counters of former collectives that count."""
+KEPT_BEFORE_LOOKUP = 4
+"""If a rank keeps more contributions, it asks the engine which of them rounds have taken."""
+SUMMED_COUNTERS = ("included", "late", "missed", "overrun", "waited")
+"""Counters summed over the former collectives."""
 
 
 @dataclass(eq=False)
@@ -40,7 +40,9 @@ class Call:
     handle: _core.Round | None = None  # in the engine's collective
     number: int = 0  # of its contribution there
     late: bool = False
+    delivered: bool = False  # a completed round has its contribution
     info: _core.RoundInfo | None = None
+    has_result: bool = True  # False: a recovery has completed it, and the application has not received the result
 
 
 @dataclass(eq=False)
@@ -48,22 +50,20 @@ class Contribution:
     """A contribution that no round is known to contain."""
 
     values: Array
-    call: weakref.ref[Call]
+    call: Call
     number: int | None = None  # in the engine's collective, from 1; None: not handed over to it
-    arrived: bool = True  # its call was not late
 
 
 class Newest(NamedTuple):
-    """The newest completed round, by the numbers that ranks and rounds had at first."""
+    """The newest completed round, by the original numbers of ranks and rounds."""
 
     info: _core.RoundInfo
     flush: bool
-    values: bytes | None  # accumulators, to be divided; None without contributors
-    divisor: int
+    result: tuple[bytes, int] | None  # accumulators, and a divisor; None without contributors
 
 
 class Recovery:
-    """One rank's side of a partial allreduce that continues; see `membership.Continued`."""
+    """One rank's side of a partial allreduce that continues; see `membership.Recoverable`."""
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
@@ -76,20 +76,22 @@ class Recovery:
         self._base = 0  # rounds before the first of the engine's collective
         self._lost: tuple[int, ...] = ()  # since this rank's last call
         self._contributions: list[Contribution] = []
-        self._handed_over = 0  # contributions to the engine's collective
-        self._calls: weakref.WeakSet[Call] = weakref.WeakSet()  # that wait
+        self._numbered = 0  # contributions to the engine's collective
+        self._waiting: weakref.WeakSet[Call] = weakref.WeakSet()
         self._flushing = False
-        self._flushed: _core.RoundInfo | None = None  # the round of the flush that is under way
+        self._flushed: Call | None = None  # the flush that is under way has completed
         self._left = False
-        self._counts: dict[str, float] = dict.fromkeys(SUMMED, 0)  # of former collectives
+        self._has_ended = False  # all survivors had left at a recovery
+        self._counts: dict[str, float] = dict.fromkeys(SUMMED_COUNTERS, 0)  # of former collectives
         # When the engine's collective stopped.
         self._completed = 0
         self._taken = 0  # number of the newest contribution in the round after these
+        self._lacking = 0
         self._newest: Newest | None = None
         self._sums: list[tuple[bytes, int]] = []  # of the rounds that this rank has not received, with divisors
         self._missed = 0  # the number of these rounds
-        self._owes_result = False  # a call has completed since then
-        self._shown: Array | None = None  # the result until then
+        self._latest: Newest | None = None  # under missed="latest": their result
+        self._kept_result: Array | None = None  # until the next one
         self._make(deadline)
 
     def _make(self, deadline: Deadline) -> None:
@@ -107,46 +109,49 @@ class Recovery:
 
     @property
     def _engine_side(self) -> _core.PartialAllreduce:
-        if self._core is None:
+        """The engine's collective; RankFailedError if a recovery must come first."""
+        if self._has_ended:
+            raise ClosedError(f"{self._arguments.name!r} is closed")
+        if self._core is None or not self._membership.is_installed:
             raise RankFailedError(f"{self._arguments.name}: a rank has died, and the survivors have not continued yet")
         return self._core
 
     # ------------------------------------------------------------------------------------------------ contributions
 
-    def _hand_over(self, contribution: Contribution) -> None:
+    def _contribute_now(self, contribution: Contribution, core: _core.PartialAllreduce) -> None:
         """Give a contribution to the engine's collective, and keep it if it may be needed again."""
-        core = self._engine_side
-        contribution.number = self._handed_over + 1
-        handle = core.contribute(contribution.values)
-        self._handed_over += 1
-        contribution.arrived = not handle.late
-        call = contribution.call()
-        if call is not None:
-            call.handle, call.number, call.late = handle, self._handed_over, handle.late
+        contribution.number = self._numbered + 1
+        try:
+            handle = core.contribute(contribution.values)
+        except RankFailedError:
+            raise  # it may be handed over
+        except BaseException:
+            contribution.number = None
+            raise
+        self._numbered += 1
+        call = contribution.call
+        call.handle, call.number, call.late = handle, self._numbered, handle.late
         late = self._arguments.late
         if late == "replace":
             self._contributions = [contribution]
         elif late == "drop" and handle.late:
             self._drop(contribution)
-        elif len(self._contributions) > MANY:
+        elif len(self._contributions) > KEPT_BEFORE_LOOKUP:
             self._forget(core.delivered)
-
-    def _hand_over_late(self) -> None:
-        """Contribute what late calls had contributed before a death, and no round has taken."""
-        for contribution in [one for one in self._contributions if one.number is None]:
-            self._hand_over(contribution)
 
     def _drop(self, contribution: Contribution) -> None:
         self._contributions = [one for one in self._contributions if one is not contribution]
 
     def _forget(self, delivered: int) -> None:
         """Drop the contributions that a completed round contains."""
-        self._contributions = [one for one in self._contributions if one.number is None or one.number > delivered]
+        for one in self._contributions:
+            one.call.delivered = one.number is not None and one.number <= delivered
+        self._contributions = [one for one in self._contributions if not one.call.delivered]
 
     # ------------------------------------------------------------------------------------------------ reading
 
-    def freeze(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Continued.freeze`."""
+    def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
+        """See `Recoverable.read_state`."""
         self._lost = tuple(sorted({*self._lost, *lost}))
         if self._core is not None:
             self._read(self._core)
@@ -155,64 +160,76 @@ class Recovery:
         return {"left": is_done, "completed": self._completed, "rank": self._context.rank}
 
     def _read(self, core: _core.PartialAllreduce) -> None:
-        found = core.recovered()
+        state = core.recovery_state()
         for one in self._contributions:
-            if one.number is not None and one.number > found["handed_over"]:
+            if one.number is not None and one.number > state["contributions"]:
                 one.number = None  # the death came first
-        self._completed = self._base + found["completed"]
-        self._taken = found["taken"]
-        self._missed += found["missed"]
-        if found["sum"] is not None:
-            self._sums.append((found["sum"], 1))
-        if found["newest"] is not None:
-            info, flush, values, divisor = found["newest"]
-            self._newest = Newest(self._described(info, ()), flush, values, divisor)
-        for call in self._waiting():
-            info = None if call.handle is None else call.handle.recovered()
+        self._completed = self._base + state["completed"]
+        self._taken = state["taken"]
+        self._lacking = state["lacking"]
+        self._missed = state["missed"]
+        self._sums = [] if state["sum"] is None else [state["sum"]]
+        if state["newest"] is not None:
+            info, flush, result = state["newest"]
+            self._newest = Newest(self._described(info, ()), flush, result)
+            if state["missed"] and self._arguments.missed == "latest":
+                self._latest = self._newest
+        self._forget(state["delivered"])
+        for call in self._open_calls():
+            info = None if call.handle is None else call.handle.completed_info()
             if info is not None:
-                self._complete(call, self._described(info, self._lost))
-        self._forget(found["delivered"])
-        self._complete_interrupted()
-        if self._flushing and found["flushed"]:
-            self._complete_flush()
+                self._complete(call, self._described(info, self._lost), included=info.included)
+        self._complete_delivered()
+        if self._flushing and state["flushed"] is not None:
+            self._complete_flush(self._described(state["flushed"], self._lost))
         self._keep_result(core)
         counts = core.statistics()
-        for name in SUMMED:
+        for name in SUMMED_COUNTERS:
             self._counts[name] += counts[name]
 
-    def _complete_interrupted(self) -> None:
-        """Complete calls that a death has interrupted after a round had taken their contribution."""
-        kept = {id(one.call()) for one in self._contributions}
-        for call in self._waiting():
-            if call.handle is None and id(call) not in kept and self._newest is not None:
-                self._complete(call, self._told_of(self._newest.info, included=True))
+    def _complete_delivered(self) -> None:
+        """Complete calls whose contribution is in a completed round, but which a death interrupted before."""
+        for call in self._open_calls():
+            if call.handle is None and call.delivered and self._newest is not None:
+                self._complete(call, self._newest.info, included=True)
 
     def _keep_result(self, core: _core.PartialAllreduce) -> None:
-        if self._shown is not None:
+        if self._kept_result is not None:
             return
         with contextlib.suppress(RuntimeError):  # there is none yet
-            self._shown = core.result.copy()
-            self._shown.flags.writeable = False
+            self._kept_result = core.result.copy()
+            self._kept_result.flags.writeable = False
 
-    def _waiting(self) -> list[Call]:
-        return sorted((call for call in self._calls if call.info is None), key=lambda call: call.number)
+    def _open_calls(self) -> list[Call]:
+        return sorted((call for call in self._waiting if call.info is None), key=lambda call: call.number)
 
-    def _complete(self, call: Call, info: _core.RoundInfo) -> None:
-        call.info, call.handle = info, None
-        self._calls.discard(call)
-        self._owes_result = True
+    def _complete(self, call: Call, info: _core.RoundInfo, *, included: bool) -> None:
+        """Complete a call without the engine. Its first `wait` receives the result."""
+        from ..support.native import core
+
+        missed = max(0, self._missed - 1)
+        overrun = missed > self._arguments.history
+        call.info = core.restored_round_info(
+            *(info.round, info.initiator, included, info.contributors, info.active),
+            *(info.staleness, missed, overrun, info.epoch, self._lost),
+        )
+        call.handle, call.has_result = None, False
+        self._waiting.discard(call)
         self._lost = ()
+        self._counts["included"] += included
+        self._counts["missed"] += missed
+        self._counts["overrun"] += overrun
+        if self._arguments.late == "drop":
+            self._contributions = [one for one in self._contributions if one.call is not call]
 
-    def _complete_flush(self) -> None:
-        assert self._newest is not None
-        self._flushed = self._told_of(self._newest.info, included=False)
+    def _complete_flush(self, info: _core.RoundInfo) -> None:
+        self._flushed = Call()
+        self._complete(self._flushed, info, included=False)
         self._flushing = False
-        self._owes_result = True
-        self._lost = ()
         self._contributions.clear()
 
     def _described(self, info: _core.RoundInfo, lost: tuple[int, ...]) -> _core.RoundInfo:
-        """Return the description of a round by the numbers that ranks and rounds had at first."""
+        """Return the description of a round by the original numbers of ranks and rounds."""
         from ..support.native import core
 
         return core.restored_round_info(
@@ -228,45 +245,40 @@ class Recovery:
             lost,
         )
 
-    def _told_of(self, info: _core.RoundInfo, *, included: bool) -> _core.RoundInfo:
-        """Return the description of a round for one call, which completes without the engine."""
-        from ..support.native import core
-
-        missed = max(0, self._missed - 1)
-        return core.restored_round_info(
-            *(info.round, info.initiator, included, info.contributors, info.active),
-            *(info.staleness, missed, missed > self._arguments.history, info.epoch, self._lost),
-        )
-
     # ------------------------------------------------------------------------------------------------ continuing
 
+    def end(self) -> None:
+        """See `Recoverable.end`."""
+        self._has_ended = True
+
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Continued.fill`."""
+        """See `Recoverable.fill`."""
         newest = max(state["completed"] for state in states)
         holder = next(state["rank"] for state in states if state["completed"] == newest)
         if all(state["completed"] == newest for state in states):
             return
-        received = self._sent_by(holder, deadline)
+        received = self._received_from(holder, deadline)
         if self._completed == newest:
             return
         assert self._completed == newest - 1
         self._completed = newest
         self._newest = received
         self._missed += 1
-        if received.values is not None:
-            self._sums.append((received.values, received.divisor))
+        if self._arguments.missed == "latest":
+            self._latest = received
+        elif received.result is not None:
+            self._sums.append(received.result)
         is_in = self._rank in received.info.contributors
-        for call in self._waiting():
-            if call.handle is not None:  # it has arrived in this round
-                included = is_in and 0 < call.number <= self._taken
-                self._complete(call, self._told_of(received.info, included=included))
+        self._lacking = 0 if is_in else self._lacking
         if is_in:
             self._forget(self._taken)
-            self._complete_interrupted()
+        for call in self._open_calls():
+            if call.handle is not None or call.delivered:  # it has arrived in this round
+                self._complete(call, received.info, included=call.delivered)
         if self._flushing and received.flush:
-            self._complete_flush()
+            self._complete_flush(received.info)
 
-    def _sent_by(self, holder: int, deadline: Deadline) -> Newest:
+    def _received_from(self, holder: int, deadline: Deadline) -> Newest:
         """Return the newest round of a rank; collective."""
         from ..support.native import core
 
@@ -292,51 +304,58 @@ class Recovery:
         return type(self._arguments)(count=length, dtype=np.uint8, op="BOR", policy="full", name=name)
 
     def remake(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """See `Continued.remake`."""
+        """See `Recoverable.remake`."""
         self._arguments = arguments
         self._base = self._completed
-        self._handed_over = self._taken = 0
-        if arguments.late == "replace":
-            self._contributions = self._contributions[-1:]
-        for contribution in self._contributions:
-            contribution.number = None
-        for call in self._waiting():
-            call.handle = None
+        self._numbered = self._taken = 0
         self._make(deadline)
-        if self._owes_result and not self._left:
-            self._show()
-        else:
-            for values, divisor in self._sums:
-                self._engine_side.owe(values, divisor, 0)
-            self._engine_side.owe(None, 1, self._missed)
-        self._owes_result = False
-        self._sums, self._missed = [], 0
-
-    def _show(self) -> None:
-        """Make the result of the calls that have completed without the engine."""
-        assert self._newest is not None
-        newest = [] if self._newest.values is None else [(self._newest.values, self._newest.divisor)]
-        self._engine_side.show(self._sums if self._arguments.missed == "sum" else newest)
-        self._shown = None
+        core = self._core
+        assert core is not None
+        core.continue_from(self._lacking, self._missed, None, 1)
+        for values, divisor in self._sums:
+            core.continue_from(self._lacking, 0, values, divisor)
+        if arguments.late != "accumulate":
+            self._contributions = self._contributions[-1:]
+        for call in self._open_calls():
+            call.handle = None
+        for one in self._contributions:
+            one.number = None
+            if one.call.info is not None or one.call.late or self._left or self._flushing:
+                core.deposit(one.values)
+                self._numbered += 1
+                one.number = self._numbered
 
     def resume(self) -> None:
-        """See `Continued.resume`."""
-        is_last_chance = self._left or self._flushing
-        for contribution in [one for one in self._contributions if one.arrived or is_last_chance]:
-            self._hand_over(contribution)
-        self._attach()
+        """See `Recoverable.resume`."""
+        core = self._core
+        assert core is not None
+        for one in [one for one in self._contributions if one.number is None]:
+            self._contribute_now(one, core)
+        calls = [one.call for one in self._contributions if one.call.handle is not None]
+        for call in self._open_calls():
+            if call.handle is None and calls:  # newer data has replaced its data
+                call.handle, call.number = calls[-1].handle, calls[-1].number
         if self._flushing:
-            self._engine_side.start_flush()
+            core.start_flush()
         if self._left:
-            self._engine_side.leave()
+            core.leave()
 
-    def _attach(self) -> None:
-        """Let calls whose data newer data has replaced wait for the newest call."""
-        waiting = self._waiting()
-        newest = next((call for call in reversed(waiting) if call.handle is not None), None)
-        for call in waiting:
-            if call.handle is None and newest is not None:
-                call.handle, call.number = newest.handle, newest.number
+    # ------------------------------------------------------------------------------------------------ results
+
+    def _receive(self, call: Call) -> None:
+        """Make `result` the result of a call that a recovery has completed, unless a later call has received it."""
+        if call.has_result:
+            return
+        core = self._engine_side
+        if self._arguments.missed == "sum":
+            core.receive_pending()
+            self._kept_result = None
+        elif self._latest is not None:
+            core.receive_pending()
+            core.set_result(*(self._latest.result or (None, 1)))
+            self._kept_result = None
+        self._latest = None
+        call.has_result = True
 
 
 def seconds_of(deadline: Deadline) -> float:

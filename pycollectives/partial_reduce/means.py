@@ -154,8 +154,7 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
     context = comm._context
     context.check_flushed("mean")
     if context.membership is not None:
-        values = Averaged.of(x).values
-        values[...] = reduced_by_members(comm, values, "AVG", timeout)
+        values = context.membership.reduce("mean", lambda: Averaged.of(x).values, AVG, timeout).copy()
         return values if values.ndim else float(values)
 
     def checked() -> Averaged:
@@ -172,22 +171,13 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
     return values if values.ndim else float(values)
 
 
-def reduced_by_members(comm: Creator, x: Array, op: Op, timeout: float | None) -> Array:
-    """Return the reduction over the members of a communicator that continues after deaths; collective."""
-    deadline = comm._context.deadline_of(timeout)
-    made = comm._context.communicator.partial_allreduce(
-        x, op=op, policy="full", missed="latest", timeout=deadline.remaining()
-    )
-    try:
-        result, _ = made.allreduce(x, timeout=deadline.remaining())
-    finally:
-        made.leave()
-    return result
-
-
 def reduce_on_all_ranks(comm: Creator, x: BufferSpec, op: Op, timeout: float | None, *, caller: str) -> None:
     """Reduce in place among all ranks, which all make the call named `caller`."""
     context = comm._context
+    if context.membership is not None:
+        array = array_of(x)
+        array[...] = context.membership.reduce(caller, lambda: array, op, timeout)
+        return
     context.part(ExplicitGroups).reduce(x, range(context.size), op, timeout, caller=caller)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["PackedState", "broadcast_state", "broadcast_tensors"]
+__all__ = ["PackedState", "broadcast_state", "broadcast_tensors", "is_root"]
 
 CHUNK = 25 * 2**20
 """Approximate bytes per broadcast."""
@@ -31,15 +31,20 @@ def broadcast_tensors(comm: Communicator, tensors: Iterable[torch.Tensor], deadl
     """Copy tensors of any dtype from rank 0 to all ranks; collective."""
     for group in fused(tensors, CHUNK):
         flat = FlatTensors(group, group[0].dtype)
-        if comm.rank == 0:
+        if is_root(comm):
             flat.gather()
         _broadcast(comm, flat.flat.view(torch.uint8).numpy(), deadline)
-        if comm.rank != 0:
+        if not is_root(comm):
             flat.scatter()
 
 
+def is_root(comm: Communicator) -> bool:
+    """Whether this rank sends the state: rank 0, or the lowest rank that lives."""
+    return comm.rank == comm.members[0]
+
+
 def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> None:
-    if comm.rank != 0:
+    if not is_root(comm):
         data[...] = 0  # bytes plus zeros are the same bits
     reduce_on_all_ranks(comm, data, "SUM", deadline.remaining(), caller="broadcast")
 
@@ -48,7 +53,7 @@ def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> byt
     """Return rank 0's bytes; the other ranks' are ignored."""
     length = np.array([len(data)], dtype=np.int64)
     _broadcast(comm, length, deadline)
-    array = np.frombuffer(data, dtype=np.uint8).copy() if comm.rank == 0 else np.empty(length[0], dtype=np.uint8)
+    array = np.frombuffer(data, dtype=np.uint8).copy() if is_root(comm) else np.empty(length[0], dtype=np.uint8)
     _broadcast(comm, array, deadline)
     return array.tobytes()
 
@@ -197,7 +202,8 @@ def broadcast_state(
         Another rank cannot unpickle them, for example because it lacks a class. That rank raises its own error.
     """
     text = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
-    state = comm.agree(call, lambda: packed or _ReceivedState(text, optimizer, first_group))
+    sent = packed if is_root(comm) else None
+    state = comm.agree(call, lambda: sent or _ReceivedState(text, optimizer, first_group))
     broadcast_tensors(comm, state.tensors, deadline)
     if isinstance(state, _ReceivedState):
         state.use()

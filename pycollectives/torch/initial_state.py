@@ -77,8 +77,9 @@ class InitialState:
         )
 
     def pack(self, first_group: int = 0) -> None:
-        """On rank 0, pack the state of the groups from `first_group` on for the broadcast."""
-        if self._with_state and self._comm.size > 1 and self._comm.rank == 0:
+        """On a rank that may send it, pack the state of the groups from `first_group` on for the broadcast."""
+        may_send = self._comm.rank == 0 or self._comm.on_failure == "continue"
+        if self._with_state and self._comm.size > 1 and may_send:
             self._packed = PackedState(self._optimizer, first_group)
 
     def take_from_rank_0(self, deadline: Deadline, first_group: int = 0) -> list[torch.Tensor]:

@@ -7,23 +7,20 @@ indefinitely, because nothing revokes it.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from mpi4py import MPI
 
+from ..support.launchers import is_fault_tolerant
 from .arrays import on_host
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "FAULT_TOLERANT", "any_of", "average", "broadcast", "check_alive", "gathered", "is_fault_tolerant", "reduced",
+    "any_of", "average", "broadcast", "check_alive", "gathered", "reduced",
 ]  # fmt: skip
-
-FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
-"""The variable by which Open MPI's launcher makes the library fault tolerant."""
 
 T = TypeVar("T", bool, int, float)
 
@@ -87,8 +84,3 @@ def check_alive(comm: MPI.Comm) -> None:
     failed.Free()
     if count:
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
-
-
-def is_fault_tolerant() -> bool:
-    """Whether this job continues after a death, by its launcher and its MPI."""
-    return os.environ.get(FAULT_TOLERANT, "0").lower() not in ("0", "false") and hasattr(MPI.Comm, "Get_failed")

@@ -10,8 +10,9 @@ from mpi4py import MPI
 
 from ..agreement.shrinking import REPORT_S
 from ..support.errors import RankFailedError, StallError, TransportError
+from ..support.launchers import FAULT_TOLERANT, is_fault_tolerant
 from .archive import pack, unpack
-from .reductions import FAULT_TOLERANT, broadcast, gathered, is_fault_tolerant
+from .reductions import broadcast, gathered
 
 if TYPE_CHECKING:
     from ..communicator import Communicator

@@ -23,8 +23,11 @@ def check_continued(job: Outcome, victims: tuple[int, ...], ranks: int = RANKS) 
         survivors = [rank for rank in survivors if "end" in job.said(rank)]
     assert "Traceback" not in job.err, job
     assert "at the end" not in job.err, job
+    seen: dict[str, str] = {}
     for rank in survivors:
-        members, _, lost, end = job.said(rank)
+        members, _, rounds, lost, end = job.said(rank)
+        for number, digest in (each.split("=") for each in rounds.split()[1:]):
+            assert seen.setdefault(number, digest) == digest, f"round {number} differs on rank {rank}: {job}"
         assert end == "end", job
         assert members == f"members: {' '.join(map(str, survivors))}", job
         assert lost == f"lost: {' '.join(str(each) for each in range(ranks) if each not in survivors)}", job

@@ -58,7 +58,7 @@ struct PartialAllreduceOptions {
   bool track_members = true;
   std::size_t segment_bytes = kSegmentBytes;
   bool on_device = false;  // set by create_on_device
-  bool recoverable = false;  // `recovered` may be called
+  bool recoverable = false;  // `recovery_state` may be called
   // Between nodes.
   std::string activation = "tree";
   std::string algorithm = "recursive_doubling";
@@ -158,15 +158,20 @@ class PartialAllreduce final : public Collective {
 
   // ---- after a death (recovery.cc), if the options say so
 
-  /// What this rank has of the rounds, once every surviving rank of its node makes no call and its engine has stopped.
-  Recovered recovered();
-  /// Whether the call was completed before the death. Then `info` describes its round. Under the same condition.
-  bool finish_recovered(Call& call);
-  /// In the collective that continues another one, before its first round: the rounds that this rank has not received.
-  /// `values`: accumulators of their sum, to be divided; null under missed="latest", and without contributors.
-  void owe(const std::byte* values, std::size_t divisor, std::uint64_t rounds);
-  /// Makes `result` of these values.
-  void show(const std::vector<Results::Summand>& summands) { results_.show(summands); }
+  /// This rank's state of the rounds. Its engine has stopped, and no surviving rank of its node is in a call.
+  RecoveryState recovery_state();
+  /// Whether the call was completed before the death; if so, `info` describes its round. Same condition.
+  bool complete_recovered(Call& call);
+  /// In the collective that continues another one, before its first round: consecutive rounds without this rank's data,
+  /// and rounds that this rank has not received. `values`: their sum; null under missed="latest" or without data.
+  /// Further calls add rounds.
+  void continue_from(std::uint64_t lacking, std::uint64_t missed, const std::byte* values, std::size_t divisor);
+  /// Hands over data before the first round, without an arrival.
+  void deposit(const std::byte* data);
+  /// Makes `result` of the sum that `continue_from` got, if no call has received it.
+  void receive_pending();
+  /// Makes `result` of accumulators, to be divided; of none: the identity.
+  void set_result(const std::byte* values, std::size_t divisor) { results_.set_result(values, divisor); }
   /// The sequence number of this rank's newest contribution in a completed round; 0: none, or unknown at the moment.
   std::uint64_t delivered();
 
@@ -235,7 +240,8 @@ class PartialAllreduce final : public Collective {
 
   // after a death
   std::uint64_t newest_delivered() const;
-  std::vector<std::byte> missed_sum() const;
+  RecoveryState::Values missed_sum(RoundNumber end) const;
+  std::optional<RoundInfo> completed_flush() const;
 
   // joining rounds (joint_calls.cc)
   bool may_join();

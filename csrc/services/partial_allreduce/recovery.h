@@ -1,4 +1,4 @@
-// What a rank takes along from a partial allreduce that a death has ended, so that the survivors continue in a new one.
+// The data that a rank takes from a partial allreduce that a death has ended, to continue in a new one.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,27 @@
 
 namespace pyc {
 
-struct Recovered {
-  RoundNumber completed = 0;      ///< rounds that have completed on this node
-  std::uint64_t handed_over = 0;  ///< contributions of this rank
-  std::uint64_t delivered = 0;    ///< sequence number of its newest contribution in a completed round
-  std::uint64_t taken = 0;        ///< the same in the round that has not completed here; 0: without this rank
-  std::uint64_t missed = 0;       ///< completed rounds that its application has not received
-  std::vector<std::byte> sum;     ///< accumulators of their sum; empty under missed="latest", and without contributors
-  bool flushed = false;           ///< the flush that this rank has started has completed
-
-  /// The newest completed round.
+struct RecoveryState {
+  /// Accumulators, to be divided; empty without contributors.
+  struct Values {
+    std::vector<std::byte> data;
+    std::size_t divisor = 1;
+  };
   struct Newest {
     RoundInfo info;
-    bool flush;
-    std::vector<std::byte> values;  ///< accumulators; empty without contributors
-    std::size_t divisor;
+    bool flush = false;
+    Values result;
   };
-  std::optional<Newest> newest;
+
+  RoundNumber completed = 0;         ///< rounds that have completed on this node
+  std::optional<Newest> newest;      ///< of these
+  std::uint64_t contributions = 0;   ///< of this rank
+  std::uint64_t delivered = 0;       ///< sequence number of its newest contribution in a completed round
+  std::uint64_t taken = 0;           ///< the same in the round that has not completed here; 0: without this rank
+  std::uint64_t lacking = 0;         ///< consecutive rounds without its data
+  std::uint64_t missed = 0;          ///< completed rounds that its application has not received
+  Values sum;                        ///< of these rounds; empty under missed="latest"
+  std::optional<RoundInfo> flushed;  ///< the round of the flush that it has started, if that has completed
 };
 
 }  // namespace pyc

@@ -81,7 +81,7 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   given_ = call.round + 1;
   own.given = given_;
   board.records().give(before, std::min<RoundNumber>(given_, own.owed));
-  call.info.missed = given_ - before - 1 + std::exchange(owed_rounds_, 0);
+  call.info.missed = given_ - before - 1 + std::exchange(pending_rounds_, 0);
   call.info.overrun = call.info.missed > history_;
   board.records().drop_kept(given_);
   return given;
@@ -124,42 +124,50 @@ PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) 
 }
 
 void Results::compute(Given& given) {
-  std::vector<Summand> summands;
-  given.for_each([&](const Given::Term& term) {
-    summands.push_back({board_->buffers().data(term.buffer), term.divisor});
-  });
-  BufferRef value = computed(summands);
+  const BoardShape& shape = board_->shape();
+  BufferRef value = pool_->take();
+  std::size_t divisor = 1;
+  const std::byte* source = value.data();
+  if (given.is_single()) {
+    source = board_->buffers().data(given.one_.buffer);
+    divisor = given.one_.divisor;
+  } else {
+    memory_.fill_identity(shape.elements, shape.op, value.data(), shape.count);
+    given.for_each([&](const Given::Term& term) {
+      memory_.add(shape.elements, value.data(), board_->buffers().data(term.buffer), shape.count, term.divisor);
+    });
+  }
+  value = narrowed(std::move(value), source, divisor);
   newest_.reset();
   computed_ = std::move(value);
 }
 
-void Results::show(const std::vector<Summand>& summands) {
-  BufferRef value = computed(summands);
+/// Returns source / divisor in the element type: `value`, if that is the same.
+BufferRef Results::narrowed(BufferRef value, const std::byte* source, std::size_t divisor) {
+  const BoardShape& shape = board_->shape();
+  if (source == value.data() && !shape.elements.widened()) return value;
+  BufferRef narrow = pool_->take();
+  memory_.store(shape.elements, narrow.data(), source, shape.count, divisor);
+  return narrow;
+}
+
+void Results::set_result(const std::byte* values, std::size_t divisor) {
+  const BoardShape& shape = board_->shape();
+  BufferRef value = pool_->take();
+  if (values == nullptr) memory_.fill_identity(shape.elements, shape.op, value.data(), shape.count);
+  const std::byte* const source = values == nullptr ? value.data() : values;
+  value = narrowed(std::move(value), source, divisor);
   if (shown_ != kNoBuffer) to_release_ = std::exchange(shown_, kNoBuffer);
   newest_.reset();
   computed_ = std::move(value);
 }
 
-BufferRef Results::computed(const std::vector<Summand>& summands) {
-  const BoardShape& shape = board_->shape();
-  BufferRef value = pool_->take();
-  std::size_t divisor = 1;
-  const std::byte* source = value.data();
-  if (summands.size() == 1) {
-    source = summands.front().values;
-    divisor = summands.front().divisor;
-  } else {
-    memory_.fill_identity(shape.elements, shape.op, value.data(), shape.count);
-    for (const Summand& summand : summands) {
-      memory_.add(shape.elements, value.data(), summand.values, shape.count, summand.divisor);
-    }
-  }
-  if (source != value.data() || shape.elements.widened()) {
-    BufferRef narrow = pool_->take();
-    memory_.store(shape.elements, narrow.data(), source, shape.count, divisor);
-    value = std::move(narrow);
-  }
-  return value;
+Results::Given Results::take_pending() {
+  Given given;
+  BufferNumber& total = board_->ranks().own().total.buffer;
+  if (total != kNoBuffer) given.add({std::exchange(total, kNoBuffer), 1});
+  pending_rounds_ = 0;
+  return given;
 }
 
 /// Releases the buffers of results that the application no longer reads. Under the mutex.

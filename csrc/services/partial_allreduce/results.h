@@ -46,21 +46,19 @@ class Results {
 
   void reserve(std::size_t buffers);
 
-  /// A summand of a result: accumulators, to be divided by `divisor`.
-  struct Summand {
-    const std::byte* values;
-    std::size_t divisor;
-  };
-  /// Makes the result of these values, which are not on the board. Without the mutex.
-  void show(const std::vector<Summand>& summands);
-  /// The next result replaces or contains that of `rounds` earlier rounds, which it counts as missed.
-  void owe(std::uint64_t rounds) { owed_rounds_ += rounds; }
+  /// Makes the result of accumulators that are not on the board; null: the identity. Without the mutex.
+  void set_result(const std::byte* values, std::size_t divisor);
+  /// The next result replaces or contains the result of `rounds` earlier rounds, which it counts as missed.
+  void add_pending(std::uint64_t rounds) { pending_rounds_ += rounds; }
+  std::uint64_t pending_rounds() const { return pending_rounds_; }
 
   // ---- under the board's mutex
 
   void describe(Call& call, const RoundView& view) const;
   /// Collects every round up to the call's that the application has not received. The call is then done.
   Given collect(Call& call);
+  /// The sum of pending rounds, if no call has received it.
+  Given take_pending();
   /// Puts a direct round on the board that is complete and that this rank has not received. The call is then done.
   void keep(Call& call);
   /// Makes the result from the collected buffers. Releases the lock.
@@ -86,7 +84,7 @@ class Results {
   };
 
   void compute(Given& given);
-  BufferRef computed(const std::vector<Summand>& summands);
+  BufferRef narrowed(BufferRef value, const std::byte* source, std::size_t divisor);
   void take_back();
   DirectRecord record_of(const Call& call) const;
   std::size_t divisor() const;
@@ -98,7 +96,7 @@ class Results {
   const std::shared_ptr<Leases> leases_;
   const std::shared_ptr<BufferPool> pool_;  // for results computed for this rank only
   Relaxed<RoundNumber> given_ = 0;
-  std::uint64_t owed_rounds_ = 0;
+  std::uint64_t pending_rounds_ = 0;
   // The newest result is in a buffer of the board to which this rank has a reference or, if it was computed for this
   // rank only, in `computed_`. Once the application looks at it, it is in `newest_`.
   BufferNumber shown_ = kNoBuffer;

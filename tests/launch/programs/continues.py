@@ -31,29 +31,43 @@ with comm:
     ar = comm.partial_allreduce(total, policy=policy, missed=missed, late="accumulate")
     begin = time.monotonic()
     requests = []
+
+    def receive(info):
+        global total
+        total = total + ar.result
+        lost.update(info.lost)
+
+    def allreduce(x):
+        _, info = ar.allreduce(x)
+        receive(info)
+        if info.missed == 0:  # the result is that of the round
+            infos[info.round] = (info.contributors, info.epoch, hash(ar.result.tobytes()))
+
     for step in range(steps):
         x = np.zeros(shape, np.int64)
         x[comm.rank, step] = 1
         if source.random() < 0.3:
             time.sleep(source.uniform(0, 2e-3))
         if source.random() < 0.5:
-            request = ar.contribute(x)
+            requests.append(ar.contribute(x))
             x[:] = -1
+        elif not requests:
+            allreduce(x)
+        else:
+            requests.append(ar.contribute(x))
+        while requests and (len(requests) > 3 or source.random() < 0.5):
+            request = requests.pop(0)
             while source.random() < 0.5 and not request.test():
                 pass
-            info = request.wait()
-            result = ar.result
-        else:
-            result, info = ar.allreduce(x)
-        total += result
-        lost |= set(info.lost)
-        if info.missed == 0:
-            infos[info.round] = (info.contributors, info.epoch, hash(result.tobytes()))
+            receive(request.wait())
         if victims and step == steps // 2:  # all deaths are within the job
             while time.monotonic() < begin + 0.1 + APART_S * len(victims):
-                result, info = ar.allreduce(np.zeros(shape, np.int64))
-                total += result
-                lost |= set(info.lost)
+                if not requests:
+                    allreduce(np.zeros(shape, np.int64))
+                else:
+                    receive(requests.pop(0).wait())
+    while requests:
+        receive(requests.pop(0).wait())
     info = ar.flush()
     total += ar.result
     lost |= set(info.lost)
@@ -68,6 +82,7 @@ if missed == "sum":
     assert (total[list(survivors)] == 1).all(), total
     assert ((total == 0) | (total == 1)).all(), total
 say("members:", *survivors)
-say("total:", total.tobytes().hex()[:0] + str(int(total.sum())), hash(total.tobytes()))
+say("total:", total.sum(), hash(total.tobytes()))
+say("rounds:", *(f"{number}={hash(info)}" for number, info in sorted(infos.items())))
 say("lost:", *sorted(lost))
 say("end")

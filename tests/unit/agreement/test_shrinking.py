@@ -55,6 +55,8 @@ class Rank:
         self.acknowledged: set[int] = set()
         self.shrinks = 0
         self._engine = self
+        self._engines: list[object] = []
+        self._arguments = (None, None, None, None)
         self.made: tuple[int, ...] | None = None
         self.failure: BaseException | None = None
 
@@ -74,17 +76,15 @@ class Rank:
     def abort(self):
         return 0
 
-    def _supersede(self):
-        pass
-
-    def _remade(self, comm, limit):
+    def _made_within(self, comm, limit, arguments):
+        assert arguments == self._arguments
         assert limit is None or limit >= 1
         self.happens(4.0)  # it has many calls of MPI
         with self.world.changed:
             if not set(comm.members) <= self.world.live():
                 self.known |= self.world.dead
                 raise self.source.choice([pc.RankFailedError, TransportError])("played")
-        return SimpleNamespace(size=comm.size, members=comm.members, abort=lambda: 0, _supersede=lambda: None)
+        return SimpleNamespace(size=comm.size, members=comm.members, abort=lambda: 0, _engines=[])
 
     # a duplicate
 

@@ -1,0 +1,41 @@
+"""Ranks die while an EagerOptimizer trains; the others train on, and their models are equal at the end.
+
+torch_continues.py RANKS SEED VICTIM...
+"""
+
+import random
+import time
+
+import torch
+from common import WORLD, arguments, say
+from death import die_later
+
+import pycollectives as pc
+from pycollectives.torch import EagerOptimizer
+
+seed, *victims = map(int, arguments())
+source = random.Random(f"{seed} {WORLD.rank}")
+torch.manual_seed(WORLD.rank)
+truth = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
+
+with pc.Communicator(WORLD, on_failure="continue", timeout=30) as comm:
+    model = torch.nn.Linear(4, 1, bias=False)
+    if comm.rank in victims:
+        die_later(source.uniform(0.0, 0.3) + 0.4 * victims.index(comm.rank))
+    optimizer = EagerOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), comm, policy="majority", sync_every=25)
+    begin, has_time = time.monotonic(), True
+    while has_time:
+        for _ in range(50):
+            features = torch.randn(16, 4)
+            optimizer.zero_grad()
+            ((model(features) - features @ truth.T) ** 2).mean().backward()
+            optimizer.step()
+            time.sleep(source.uniform(0, 2e-3))
+        optimizer.flush()
+        has_time = comm.mean(time.monotonic() - begin) < 0.4 * len(victims) + 0.5
+    loss = optimizer.average((model.weight.detach() - truth).abs().max().item())
+    optimizer.finish()
+    same = comm.is_same_on_all_ranks(model.weight.detach().numpy())
+    say("members:", *comm.members)
+    say("loss:", f"{loss:.3f}", "same:", same)
+say("end")

@@ -1,0 +1,149 @@
+"""A communicator with `on_failure="continue"` before any death; tests/launch/test_continue.py kills ranks."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycollectives as pc
+from pycollectives.support.launchers import FAULT_TOLERANT
+
+WORLD = MPI.COMM_WORLD
+LIMIT = 30.0
+
+pytestmark = pytest.mark.skipif("Open MPI" not in MPI.Get_library_version(), reason="MPICH cannot continue")
+
+
+@pytest.fixture
+def comm(monkeypatch):
+    monkeypatch.setenv(FAULT_TOLERANT, "1")  # no rank dies here
+    with pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT) as comm:
+        yield comm
+
+
+def test_its_members_are_all_ranks(comm):
+    changes = []
+    comm.on_change(changes.append)
+    assert comm.members == tuple(range(WORLD.size))
+    assert (comm.epoch, comm.on_failure, changes) == (0, "continue", [])
+    assert comm.mean(comm.rank) == (WORLD.size - 1) / 2
+    assert comm.is_same_on_all_ranks(np.arange(3))
+    assert comm.is_same_on_all_ranks(np.array([comm.rank])) == (WORLD.size == 1)
+
+
+@pytest.mark.parametrize("late", ["accumulate", "replace", "drop"])
+@pytest.mark.parametrize("missed", ["latest", "sum"])
+@pytest.mark.parametrize("policy", ["solo", "majority", "full"])
+def test_calls_are_those_of_a_partial_allreduce(comm, policy, missed, late):
+    """Every contribution is in one round, unless `late` discards it."""
+    mine = np.zeros(WORLD.size, np.int64)
+    mine[comm.rank] = 1
+    total = np.zeros_like(mine)
+    out = np.empty_like(mine)
+    with comm.partial_allreduce(mine, policy=policy, missed=missed, late=late) as ar:
+        for step in range(20):
+            if step % 3 == 0:
+                result, info = ar.allreduce(mine)
+            elif step % 3 == 1:
+                result, info = ar.allreduce(mine, out)
+                assert result is out
+            else:
+                request = ar.contribute(mine)
+                (info,) = pc.wait_all([request])
+                assert request.done
+                assert request.wait() == info
+                result = ar.result
+            assert (info.epoch, info.lost) == (0, ())
+            total += result
+        ar.flush()
+        total += ar.result
+        counts = ar.statistics()
+        assert counts.contributions == 20
+        assert counts.rounds == ar.rounds
+    if missed == "sum" and late == "accumulate":
+        assert (total == 20).all()
+    assert ar.closed
+
+
+def test_a_round_that_stalls_goes_on(comm):
+    with comm.partial_allreduce(np.zeros(2), policy="full") as ar:
+        if comm.rank == comm.size - 1:
+            WORLD.Barrier()
+            result, _ = ar.allreduce(np.ones(2))
+        else:
+            with pytest.raises(pc.StallError, match="The data is contributed"):
+                ar.allreduce(np.ones(2), timeout=0.2)
+            WORLD.Barrier()
+            ar.flush()
+            result = ar.result
+        if comm.rank == comm.size - 1:
+            ar.flush()
+    assert result.tolist() == [comm.size] * 2
+
+
+def test_what_does_not_continue_is_refused(comm):
+    for make in (comm.push_sum, comm.partial_reduce, comm.pairwise_averaging):
+        with pytest.raises(ValueError, match="expected partial_allreduce, mean, .* with on_failure='continue'"):
+            make(np.zeros(2))
+    with pytest.raises(ValueError, match="on_failure='raise', and call shrink"):
+        comm.preduce(np.zeros(2), range(comm.size))
+    with pytest.raises(RuntimeError, match="continues by itself"):
+        comm.shrink()
+    with comm.partial_allreduce(np.zeros(2)) as ar:
+        with pytest.raises(ValueError, match="expected None, as this collective is on the host"):
+            ar.contribute(np.zeros(2), stream=1)
+        with pytest.raises(ValueError, match=r"partial_allreduce\[0\]: expected shape \(2,\)"):
+            ar.allreduce(np.zeros(3))
+
+
+def test_arguments_are_compared(comm):
+    agreed = SimpleNamespace(signature=lambda: {"count": 3})
+    assert comm.agree("check", lambda: agreed) is agreed
+    differs = SimpleNamespace(signature=lambda: {"count": comm.rank // 2})
+    if comm.size > 2:
+        with pytest.raises(pc.MismatchError, match="check: arguments differ: count: 0 on ranks 0-1, 1 on rank"):
+            comm.agree("check", lambda: differs)
+        with pytest.raises(ZeroDivisionError if comm.rank == 0 else pc.MismatchError, match="division by zero"):
+            comm.agree("check", lambda: agreed if comm.rank else 1 / 0)
+
+
+def test_left_collectives_are_forgotten(comm):
+    for _ in range(10):
+        comm.mean(1.0)
+    deadline = time.monotonic() + LIMIT
+    while len(comm._membership._made) > 2:
+        assert time.monotonic() < deadline
+        comm.mean(1.0)
+
+
+def test_arguments_of_the_communicator(monkeypatch):
+    with pytest.raises(ValueError, match="on_failure: expected"):
+        pc.Communicator(WORLD, on_failure="ignore", timeout=LIMIT)
+    with pc.Communicator(WORLD, timeout=LIMIT) as comm:
+        assert (comm.on_failure, comm.members, comm.epoch) == ("raise", tuple(range(WORLD.size)), 0)
+        with pytest.raises(RuntimeError, match="never change with on_failure='raise'"):
+            comm.on_change(print)
+        with pytest.raises(TypeError, match="expected a function of a MembershipChange, got 3"):
+            comm.on_change(3)
+    monkeypatch.setenv("PYC_CHECK", "1")
+    with pytest.raises(ValueError, match="expected 'raise' with PYC_CHECK=1"):
+        pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)
+
+
+@pytest.mark.skipif(WORLD.size == 1, reason="no other rank can die")
+def test_the_launcher_must_be_fault_tolerant(monkeypatch):
+    monkeypatch.delenv(FAULT_TOLERANT, raising=False)
+    with pytest.raises(
+        RuntimeError, match="this job ends when a rank dies; start it by Open MPI 5, with mpirun --with"
+    ):
+        pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)
+
+
+@pytest.mark.skipif(WORLD.size == 1, reason="one rank agrees with itself")
+def test_ranks_must_agree():
+    with pytest.raises(pc.MismatchError, match="on_failure"):
+        pc.Communicator(WORLD, on_failure="continue" if WORLD.rank else "raise", timeout=LIMIT)
