@@ -238,7 +238,7 @@ def test_finish_that_ran_into_its_limit_goes_on_when_it_is_called_again(comm, me
     push(optimizer, parameters, 1.0, 2)
     stalled = 0
     if comm.rank == comm.size - 1:
-        time.sleep(1.0)
+        WORLD.Barrier()  # all others have run into their limit
     else:
         optimizer._timeout = 0.2
     while stalled < 100:
@@ -247,6 +247,8 @@ def test_finish_that_ran_into_its_limit_goes_on_when_it_is_called_again(comm, me
             break
         except pc.StallError:
             stalled += 1
+            if stalled == 1:
+                WORLD.Barrier()
     assert (stalled > 0) == (comm.rank < comm.size - 1)
     np.testing.assert_allclose(parameters[0].detach().numpy(), 6.0, rtol=1e-12)
 
