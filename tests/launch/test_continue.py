@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from killer import CRASH, WITH_FAULT_TOLERANCE
 from launcher import Outcome, launcher, mpirun
@@ -49,3 +51,27 @@ def test_contributions_are_delivered_once(tmp_path, policy, case, seed):
         **options,
     )
     check_continued(job, victims)
+
+
+def test_a_survivor_that_computes_is_named(tmp_path):
+    """The others run into their limit; their contributions are delivered once all the same."""
+    job = mpirun(4, "continues_late.py", limit=60, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d"))
+    for rank in (0, 2, 3):
+        *stalled, total, end = job.said(rank)
+        assert (total, end) == ("total: 2 1 2 2", "end"), job
+        says = r"rank 1 died, and the others continue: not complete after .* have not made a call on it: rank 3\..*"
+        says += r"Repeat a call on this communicator.* The data is contributed: do not contribute it again"
+        assert rank == 3 or re.search(says, stalled[0]), job
+
+
+@pytest.mark.parametrize("victims", [(2,), (0, 3)])
+def test_models_stay_equal(tmp_path, victims):
+    job = mpirun(
+        *(4, "torch_continues.py", 1, *victims), limit=90, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d")
+    )
+    survivors = [rank for rank in range(4) if rank not in victims]
+    for rank in survivors:
+        members, loss, end = job.said(rank)
+        assert members == f"members: {' '.join(map(str, survivors))}", job
+        assert loss == "loss: 0.000 same: True", job
+        assert end == "end", job

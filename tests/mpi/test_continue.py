@@ -87,7 +87,7 @@ def test_a_round_that_stalls_goes_on(comm):
 
 def test_what_does_not_continue_is_refused(comm):
     for make in (comm.push_sum, comm.partial_reduce, comm.pairwise_averaging):
-        with pytest.raises(ValueError, match="expected partial_allreduce, mean, .* with on_failure='continue'"):
+        with pytest.raises(ValueError, match=r"expected partial_allreduce, mean, .* with on_failure='continue'"):
             make(np.zeros(2))
     with pytest.raises(ValueError, match="on_failure='raise', and call shrink"):
         comm.preduce(np.zeros(2), range(comm.size))
@@ -137,9 +137,7 @@ def test_arguments_of_the_communicator(monkeypatch):
 @pytest.mark.skipif(WORLD.size == 1, reason="no other rank can die")
 def test_the_launcher_must_be_fault_tolerant(monkeypatch):
     monkeypatch.delenv(FAULT_TOLERANT, raising=False)
-    with pytest.raises(
-        RuntimeError, match="this job ends when a rank dies; start it by Open MPI 5, with mpirun --with"
-    ):
+    with pytest.raises(RuntimeError, match="this job ends when a rank dies; start it by Open MPI 5, with mpirun"):
         pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)
 
 
