@@ -187,7 +187,8 @@ PyMethodDef round_methods[] = {
      "test($self, /)\n--\n\nWhether the round is done; if so, `result` is up to date. Moves messages, waits for "
      "nothing."},
     {"completed_info", &completed_info, METH_NOARGS,
-     "completed_info($self, /)\n--\n\nThe RoundInfo, if the round completed before the death that ended its collective."},
+     "completed_info($self, /)\n--\n\nThe RoundInfo, if the round completed before the death that ended its "
+     "collective."},
     {"wait", as_method(&wait), METH_FASTCALL | METH_KEYWORDS,
      "wait($self, /, *, timeout=None)\n--\n\n"
      "Waits until the round is done. StallError after `timeout` seconds names who has not arrived."},

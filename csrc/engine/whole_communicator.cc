@@ -381,7 +381,7 @@ void Engine::announce(const std::string& whole) {
 void Engine::abort() {
   exclusively([this] {
     in_background_ = !failed_;
-    if (failed_) busy_ = false;  // it makes no progress
+    if (failed_) busy_ = false;                                  // it makes no progress
     if (!aborted_ && !failed_) send_departures(Control::kLeft);  // this engine may not be driven to answer
     aborted_ = leaves_ = true;
     for (const auto& collective : collectives_) collective->abort();

@@ -57,7 +57,7 @@ struct PartialAllreduceOptions {
   std::size_t history = 8;
   bool track_members = true;
   std::size_t segment_bytes = kSegmentBytes;
-  bool on_device = false;  // set by create_on_device
+  bool on_device = false;    // set by create_on_device
   bool recoverable = false;  // `recovery_state` may be called
   // Between nodes.
   std::string activation = "tree";

@@ -21,6 +21,7 @@ source = random.Random(f"{seed} {WORLD.rank}")
 changes = []
 comm = pc.Communicator(WORLD, on_failure="continue", timeout=30)
 comm.on_change(changes.append)
+WORLD.Barrier()  # a death in the constructor is an error
 if comm.rank in victims:
     die_later(source.uniform(0.0, 0.4) * APART_S + APART_S * victims.index(comm.rank))
 shape = (WORLD.size, steps)

@@ -19,6 +19,7 @@ torch.manual_seed(WORLD.rank)
 truth = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
 
 with pc.Communicator(WORLD, on_failure="continue", timeout=30) as comm:
+    WORLD.Barrier()  # a death in the constructor is an error
     model = torch.nn.Linear(4, 1, bias=False)
     if comm.rank in victims:
         die_later(source.uniform(0.0, 0.3) + 0.4 * victims.index(comm.rank))
