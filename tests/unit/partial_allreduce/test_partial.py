@@ -79,6 +79,8 @@ def arguments(like=None, *, size=4, **changed):
 class PlayedContext:
     """What a collective needs of its communicator after it was made."""
 
+    membership = None
+
     def __init__(self):
         self.timeout = 5.0
         self.closed = []

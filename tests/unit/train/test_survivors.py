@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import pycollectives as pc
+from pycollectives.support import launchers
 from pycollectives.testing import run_ranks
 from pycollectives.train import job, reductions, survivors
 from pycollectives.train.control import ControlChannel
@@ -84,7 +85,7 @@ def test_an_average_that_fails_changes_nothing():
 
 @pytest.mark.parametrize("call", ["average", "broadcast", "gathered", "reduced"])
 def test_what_a_call_returns_although_a_rank_died_is_not_used(monkeypatch, call):
-    monkeypatch.setenv(reductions.FAULT_TOLERANT, "1")
+    monkeypatch.setenv(launchers.FAULT_TOLERANT, "1")
     given = np.arange(4, dtype=np.float32) if call in ("average", "broadcast") else 3
     with pytest.raises(MPI.Exception) as caught:
         getattr(reductions, call)(Deceiving(), given)
