@@ -54,6 +54,7 @@ class PendingCreation:
     service: str
     build: Callable[[Any, Deadline], Any]
     number: int | None = None  # once it has the turn of its communicator
+    has_stalled: bool = False  # its recovery has; the application may repeat the call
 
 
 class Context:

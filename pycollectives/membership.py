@@ -224,27 +224,37 @@ class Membership:
         own = np.zeros((self._comm.size, 1 + longest), np.uint8)
         own[self._comm.rank, : len(local) + 1] = [*local, 1]  # the 1 ends it
         texts = [bytes(row).rstrip(b"\0")[:-1] for row in self.reduce(what, lambda: own, "BOR", timeout)]
-        return [text if rank in self.members and text else local for rank, text in enumerate(texts)]
+        return [text or local for text in texts]
 
     # ------------------------------------------------------------------------------------------------ creation
 
     def make(self, creation: PendingCreation, make: Callable[[], T], deadline: Deadline) -> T:
         """Return the result of `make`, or of the recovery that completes the creation."""
-        try:
-            while True:
-                epoch = self.epoch
-                try:
-                    self.check_installed()
-                    return make()
-                except RankFailedError as error:
-                    failure = error
-                self.recover(failure, epoch, deadline)
-                if creation.number in self._made:
-                    made: Any = self._made[creation.number].collective
-                    return made  # type: ignore[no-any-return]
-        finally:
-            if self._creation is creation:
+        stalled = self._creation if self._creation is not None and self._creation.has_stalled else None
+        while True:
+            epoch = self.epoch
+            try:
+                self.check_installed()
+                made = make()
+            except RankFailedError as error:
+                failure = error
+            except BaseException:
                 self._creation = None
+                raise
+            else:
+                self._creation = None
+                return made
+            try:
+                self.recover(failure, epoch, deadline)
+            except BaseException:
+                if creation.number is not None:
+                    creation.has_stalled = True  # this call may be repeated
+                raise
+            for each in (stalled, creation):
+                if each is not None and each.number in self._made:
+                    self._creation = None
+                    collective: Any = self._made[each.number].collective
+                    return collective  # type: ignore[no-any-return]
 
     def begin(self, creation: PendingCreation) -> None:
         """Note a creation that has the turn of its communicator."""
@@ -290,7 +300,7 @@ class Membership:
             self.is_recovering = True
             try:
                 with contextlib.ExitStack() as all_stopped:
-                    for made in self._made.values():
+                    for made in list(self._made.values()):
                         all_stopped.enter_context(made.recoverable.stopped())
                     self._recover(error, deadline)
             except (RankFailedError, RuntimeError, ValueError) as failure:
@@ -311,6 +321,8 @@ class Membership:
                 with interrupts_later():  # the others count on this rank until all have installed
                     self._resume(lost, Deadline(RESUME_S))
             except BaseException as failure:
+                if self.is_installed and not isinstance(failure, RankFailedError):
+                    raise  # an interrupt
                 dead = list(failure.ranks) if isinstance(failure, RankFailedError) else []
                 self._comm._engine.stop(dead)
                 if not isinstance(failure, RankFailedError):

@@ -204,11 +204,18 @@ class ContinuingAllreduce(Recovery):
         """Complete a call that the engine has completed."""
         call.info, call.handle = self._described_for_call(info), None
         self._waiting.discard(call)
-        self._kept_result = self._latest = None
+        self._receive_newer()
         if info.included:
             self._forget(call.number)
         if self._arguments.late == "drop":
             self._contributions = [one for one in self._contributions if one.call is not call]
+
+    def _receive_newer(self) -> None:
+        """Make `result` that of the engine's collective, with the results that this rank has not received before it."""
+        self._kept_result = self._latest = None
+        if self._pending is not None:
+            self._kept_result, self._pending = self._engine_side.result + self._pending, None
+            self._kept_result.flags.writeable = False
 
     def _described_for_call(self, info: _core.RoundInfo) -> _core.RoundInfo:
         if self._epoch == 0:
@@ -227,7 +234,7 @@ class ContinuingAllreduce(Recovery):
                 self._start_flush()
                 call = Call(info=self._described_for_call(self._engine_side.flush(timeout=seconds_of(deadline))))
                 self._flushed = call
-                self._kept_result = self._latest = None
+                self._receive_newer()
                 self._contributions.clear()
             self._receive(self._flushed)
             info, self._flushed = self._flushed.info, None
@@ -327,6 +334,9 @@ class ContinuingAllreduce(Recovery):
         """See `Recoverable.stopped`."""
         with self._in_use:
             yield
+            if self._left and self._core is not None and self._membership.is_installed:
+                with contextlib.suppress(RankFailedError):
+                    self._core.leave()  # another thread may have left during the recovery
 
     # ------------------------------------------------------------------------------------------------ the state
 

@@ -59,7 +59,9 @@ class EagerMean:
     ) -> None:
         check_divide_by(divide_by)
         self._comm = comm
-        self._divides_by_world = divide_by == "world"
+        # The members may change between a round and its result, so that ranks would divide it by different numbers.
+        self._divides_first = divide_by == "world" and comm.on_failure == "continue"
+        self._divisor = comm.size if divide_by == "world" and not self._divides_first else 1
         self._sums = missed == "sum"
         op = "SUM" if divide_by == "world" else AVG
         self._collective = comm.partial_allreduce(like, op=op, missed=missed, **options)
@@ -71,17 +73,13 @@ class EagerMean:
         return self._collective.policy.waits_for_arrivals(len(self._comm.members))
 
     @property
-    def _divisor(self) -> int:
-        return len(self._comm.members) if self._divides_by_world else 1
-
-    @property
     def rounds(self) -> int:
         """The number of complete rounds that this rank knows of."""
         return self._collective.rounds
 
     def contribute(self, gradient: Any) -> Round:
         """Contribute this rank's gradient; the request completes when this rank has a mean."""
-        return self._collective.contribute(gradient)
+        return self._collective.contribute(gradient / len(self._comm.members) if self._divides_first else gradient)
 
     def write_to(self, out: Any) -> Any:
         """Write this rank's newest mean into an array, and return the array."""

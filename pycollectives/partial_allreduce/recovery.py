@@ -78,6 +78,7 @@ class Recovery:
         self._contributions: list[Contribution] = []
         self._numbered = 0  # contributions to the engine's collective
         self._waiting: weakref.WeakSet[Call] = weakref.WeakSet()
+        self._awaited: weakref.WeakSet[Call] = weakref.WeakSet()  # completed by a recovery: see `Call.has_result`
         self._flushing = False
         self._flushed: Call | None = None  # the flush that is under way has completed
         self._left = False
@@ -91,15 +92,16 @@ class Recovery:
         self._sums: list[tuple[bytes, int]] = []  # of the rounds that this rank has not received, with divisors
         self._missed = 0  # the number of these rounds
         self._latest: Newest | None = None  # under missed="latest": their result
+        self._pending: Array | None = None  # under missed="sum": the result of calls that a recovery has completed
         self._kept_result: Array | None = None  # until the next one
-        self._make(deadline)
+        self._core = self._made(deadline)
 
-    def _make(self, deadline: Deadline) -> None:
+    def _made(self, deadline: Deadline) -> _core.PartialAllreduce:
         from ..support.native import core
 
         self._members = self._membership.members
         self._epoch = self._membership.epoch
-        self._core = core.PartialAllreduce(
+        return core.PartialAllreduce(
             self._context.engine,
             timeout=deadline.remaining(),
             default_timeout=self._context.timeout,
@@ -123,14 +125,18 @@ class Recovery:
         contribution.number = self._numbered + 1
         try:
             handle = core.contribute(contribution.values)
-        except RankFailedError:
-            raise  # it may be handed over
+        except RankFailedError:  # it may be handed over
+            self._numbered = core.statistics()["contributions"]
+            contribution.number = contribution.number if contribution.number <= self._numbered else None
+            raise
         except BaseException:
             contribution.number = None
             raise
         self._numbered += 1
         call = contribution.call
         call.handle, call.number, call.late = handle, self._numbered, handle.late
+        if call.late and self._latest is not None and handle.test():  # `result` is newer
+            self._latest = self._kept_result = None
         late = self._arguments.late
         if late == "replace":
             self._contributions = [contribution]
@@ -215,6 +221,7 @@ class Recovery:
         )
         call.handle, call.has_result = None, False
         self._waiting.discard(call)
+        self._awaited.add(call)
         self._lost = ()
         self._counts["included"] += included
         self._counts["missed"] += missed
@@ -283,7 +290,7 @@ class Recovery:
         from ..support.native import core
 
         buffer = self._arguments.like.buffer
-        length = 4096 + 8 * len(self._members) + buffer.count * max(8, buffer.dtype.itemsize)
+        length = 4096 + 8 * self._context.communicator.size + buffer.count * max(8, buffer.dtype.itemsize)
         sent = pickle.dumps(self._newest) if self._context.rank == holder else b""
         values = np.zeros(length, np.uint8)
         values[: len(sent)] = np.frombuffer(sent, np.uint8)
@@ -308,22 +315,25 @@ class Recovery:
         self._arguments = arguments
         self._base = self._completed
         self._numbered = self._taken = 0
-        self._make(deadline)
-        core = self._core
-        assert core is not None
+        for one in self._contributions:
+            one.number = None
+        core = self._made(deadline)
         core.continue_from(self._lacking, self._missed, None, 1)
         for values, divisor in self._sums:
             core.continue_from(self._lacking, 0, values, divisor)
+        if arguments.missed == "sum" and any(not call.has_result for call in self._awaited):
+            core.receive_pending()
+            self._pending = core.result.copy() if self._pending is None else core.result + self._pending
         if arguments.late != "accumulate":
             self._contributions = self._contributions[-1:]
         for call in self._open_calls():
             call.handle = None
         for one in self._contributions:
-            one.number = None
-            if one.call.info is not None or one.call.late or self._left or self._flushing:
+            if one.call.info is not None or one.call.late:
                 core.deposit(one.values)
                 self._numbered += 1
                 one.number = self._numbered
+        self._core = core
 
     def resume(self) -> None:
         """See `Recoverable.resume`."""
@@ -348,10 +358,12 @@ class Recovery:
             return
         core = self._engine_side
         if self._arguments.missed == "sum":
-            core.receive_pending()
-            self._kept_result = None
+            buffer = self._arguments.like.buffer
+            self._kept_result = np.zeros(buffer.shape, buffer.dtype) if self._pending is None else self._pending
+            self._kept_result.flags.writeable = False
+            self._pending = None
         elif self._latest is not None:
-            core.receive_pending()
+            core.receive_pending()  # these rounds are not missed by the next call
             core.set_result(*(self._latest.result or (None, 1)))
             self._kept_result = None
         self._latest = None

@@ -21,41 +21,57 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["PackedState", "broadcast_state", "broadcast_tensors", "is_root"]
+__all__ = ["PackedState", "broadcast_state", "broadcast_tensors", "root_of"]
 
 CHUNK = 25 * 2**20
 """Approximate bytes per broadcast."""
 
 
 def broadcast_tensors(comm: Communicator, tensors: Iterable[torch.Tensor], deadline: Deadline) -> None:
-    """Copy tensors of any dtype from rank 0 to all ranks; collective."""
+    """Copy tensors of any dtype from the root to all ranks; collective."""
     for group in fused(tensors, CHUNK):
         flat = FlatTensors(group, group[0].dtype)
-        if is_root(comm):
-            flat.gather()
-        _broadcast(comm, flat.flat.view(torch.uint8).numpy(), deadline)
-        if not is_root(comm):
+        flat.gather()
+        root = _broadcast(comm, flat.flat.view(torch.uint8).numpy(), deadline)
+        if comm.rank != root:
             flat.scatter()
 
 
-def is_root(comm: Communicator) -> bool:
-    """Whether this rank sends the state: rank 0, or the lowest rank that lives."""
-    return comm.rank == comm.members[0]
+def root_of(comm: Communicator) -> int:
+    """Return the rank that sends the state: 0, or the lowest rank that lives."""
+    return comm.members[0]
 
 
-def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> None:
-    if not is_root(comm):
-        data[...] = 0  # bytes plus zeros are the same bits
-    reduce_on_all_ranks(comm, data, "SUM", deadline.remaining(), caller="broadcast")
+def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> int:
+    """Copy bytes from the root to all ranks; return the root. If it dies in the call, the next root sends its bytes."""
+    while True:
+        sender = _send(comm, data, root_of(comm), deadline)
+        if sender is not None:
+            return sender
 
 
-def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> bytes:
-    """Return rank 0's bytes; the other ranks' are ignored."""
-    length = np.array([len(data)], dtype=np.int64)
-    _broadcast(comm, length, deadline)
-    array = np.frombuffer(data, dtype=np.uint8).copy() if is_root(comm) else np.empty(length[0], dtype=np.uint8)
-    _broadcast(comm, array, deadline)
-    return array.tobytes()
+def _send(comm: Communicator, data: Array, root: int, deadline: Deadline) -> int | None:
+    """Copy bytes from `root` to all ranks; return the sender, the same on all ranks, or None if it died before."""
+    sent = np.zeros(data.nbytes + 8, np.uint8)  # bytes plus zeros are the same bits
+    if comm.rank == root:
+        sent[:-8] = data.view(np.uint8).reshape(-1)
+        sent[-8:] = np.array([root + 1]).view(np.uint8)
+    reduce_on_all_ranks(comm, sent, "SUM", deadline.remaining(), caller="broadcast")
+    sender = int(sent[-8:].view(np.int64)[0]) - 1
+    if sender < 0:
+        return None
+    data.view(np.uint8).reshape(-1)[:] = sent[:-8]
+    return sender
+
+
+def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> tuple[bytes, int]:
+    """Return the root's bytes, and the root; the other ranks' bytes are ignored."""
+    while True:
+        length = np.array([len(data)], dtype=np.int64)
+        root = _broadcast(comm, length, deadline)
+        array = np.frombuffer(data, dtype=np.uint8).copy() if comm.rank == root else np.empty(length[0], dtype=np.uint8)
+        if _send(comm, array, root, deadline) is not None:
+            return array.tobytes(), root
 
 
 class PackedState:
@@ -201,8 +217,8 @@ def broadcast_state(
     MismatchError
         Another rank cannot unpickle them, for example because it lacks a class. That rank raises its own error.
     """
-    text = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
-    sent = packed if is_root(comm) else None
+    text, root = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
+    sent = packed if comm.rank == root else None
     state = comm.agree(call, lambda: sent or _ReceivedState(text, optimizer, first_group))
     broadcast_tensors(comm, state.tensors, deadline)
     if isinstance(state, _ReceivedState):
