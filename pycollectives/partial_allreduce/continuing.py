@@ -211,7 +211,7 @@ class ContinuingAllreduce(Recovery):
             self._contributions = [one for one in self._contributions if one.call is not call]
 
     def _receive_newer(self) -> None:
-        """Make `result` that of the engine's collective, with the results that this rank has not received before it."""
+        """Take the result of the engine's collective, with the results that this rank has not received before it."""
         self._kept_result = self._latest = None
         if self._pending is not None:
             self._kept_result, self._pending = self._engine_side.result + self._pending, None
