@@ -29,7 +29,9 @@ def options_of(method):
         seen.append(options)
         return SimpleNamespace()
 
-    make(method, SimpleNamespace(comm=None, size=4, ranks_per_node=2, partial_allreduce=create, partial_reduce=create))
+    comm = SimpleNamespace(comm=None, size=4, ranks_per_node=2, on_failure="raise")
+    comm.partial_allreduce = comm.partial_reduce = create
+    make(method, comm)
     (options,) = seen
     return options
 
