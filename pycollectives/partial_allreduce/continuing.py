@@ -40,7 +40,7 @@ class ContinuingRequest(Request):
 
     def wait(self, *, timeout: float | None = None) -> _core.RoundInfo:
         """See `Request.wait`."""
-        return self._collective.wait(self._call, timeout)
+        return self._collective.wait(self._call, self._collective.deadline(timeout))
 
     def test(self) -> bool:
         """See `Request.test`."""
@@ -84,7 +84,7 @@ class ContinuingAllreduce(Recovery):
     ) -> tuple[Any, _core.RoundInfo]:
         """See `PartialAllreduce.allreduce`."""
         self._check_stream(stream)
-        deadline = Deadline(self._context.limit(timeout))
+        deadline = self.deadline(timeout)
         into = None if out is None else self._arguments.writable(out)
         info = self._round_of(self._checked(x), deadline)
         if into is None:
@@ -92,15 +92,11 @@ class ContinuingAllreduce(Recovery):
         np.copyto(into, self.result)
         return out if isinstance(out, np.ndarray) and out.shape == into.shape else into, info
 
-    def contribute_and_wait(self, x: Any, *, timeout: float | None = None) -> _core.RoundInfo:
-        """Contribute and wait."""
-        return self._round_of(self._checked(x), Deadline(self._context.limit(timeout)))
-
     def _round_of(self, values: Array, deadline: Deadline) -> _core.RoundInfo:
         """Contribute and wait. Afterwards the caller may overwrite the values, so they are copied if they are kept."""
         call, contribution = self._contribute(values, deadline)
         try:
-            return self._wait(call, deadline)
+            return self.wait(call, deadline)
         except StallError as error:
             error.advise("The data is contributed: do not contribute it again")
             raise
@@ -128,7 +124,7 @@ class ContinuingAllreduce(Recovery):
                 self._note_contribution()
                 raise
             except BaseException:
-                self._drop(contribution)
+                self._drop(call)
                 self._waiting.discard(call)
                 is_kept = False
                 raise
@@ -165,11 +161,13 @@ class ContinuingAllreduce(Recovery):
 
     # ------------------------------------------------------------------------------------------------ waiting
 
-    def wait(self, call: Call, timeout: float | None) -> _core.RoundInfo:
-        """See `Request.wait`."""
-        return self._wait(call, Deadline(self._context.limit(timeout)))
+    def deadline(self, timeout: float | None) -> Deadline:
+        """Return the deadline of a call."""
+        return Deadline(self._context.limit(timeout))
 
-    def _wait(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
+    def wait(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
+        """See `Request.wait`."""
+
         def action() -> _core.RoundInfo:
             if call.info is None:
                 self._finish(call, self._handle_of(call).wait(timeout=seconds_of(deadline)))
@@ -208,14 +206,13 @@ class ContinuingAllreduce(Recovery):
         if info.included:
             self._forget(call.number)
         if self._arguments.late == "drop":
-            self._contributions = [one for one in self._contributions if one.call is not call]
+            self._drop(call)
 
     def _receive_newer(self) -> None:
         """Take the result of the engine's collective, with the results that this rank has not received before it."""
         self._kept_result = self._latest = None
         if self._pending is not None:
-            self._kept_result, self._pending = self._engine_side.result + self._pending, None
-            self._kept_result.flags.writeable = False
+            self._kept_result, self._pending = self._added_to_pending(self._engine_side.result), None
 
     def _described_for_call(self, info: _core.RoundInfo) -> _core.RoundInfo:
         if self._epoch == 0:
@@ -227,7 +224,7 @@ class ContinuingAllreduce(Recovery):
 
     def flush(self, *, timeout: float | None = None) -> _core.RoundInfo:
         """See `PartialAllreduce.flush`."""
-        deadline = Deadline(self._context.limit(timeout))
+        deadline = self.deadline(timeout)
 
         def action() -> _core.RoundInfo:
             if self._flushed is None:

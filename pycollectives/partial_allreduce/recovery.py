@@ -141,12 +141,12 @@ class Recovery:
         if late == "replace":
             self._contributions = [contribution]
         elif late == "drop" and handle.late:
-            self._drop(contribution)
+            self._drop(call)
         elif len(self._contributions) > KEPT_BEFORE_LOOKUP:
             self._forget(core.delivered)
 
-    def _drop(self, contribution: Contribution) -> None:
-        self._contributions = [one for one in self._contributions if one is not contribution]
+    def _drop(self, call: Call) -> None:
+        self._contributions = [one for one in self._contributions if one.call is not call]
 
     def _forget(self, delivered: int) -> None:
         """Drop the contributions that a completed round contains."""
@@ -227,7 +227,7 @@ class Recovery:
         self._counts["missed"] += missed
         self._counts["overrun"] += overrun
         if self._arguments.late == "drop":
-            self._contributions = [one for one in self._contributions if one.call is not call]
+            self._drop(call)
 
     def _complete_flush(self, info: _core.RoundInfo) -> None:
         self._flushed = Call()
@@ -323,7 +323,7 @@ class Recovery:
             core.continue_from(self._lacking, 0, values, divisor)
         if arguments.missed == "sum" and any(not call.has_result for call in self._awaited):
             core.receive_pending()
-            self._pending = core.result.copy() if self._pending is None else core.result + self._pending
+            self._pending = self._added_to_pending(core.result)
         if arguments.late != "accumulate":
             self._contributions = self._contributions[-1:]
         for call in self._open_calls():
@@ -358,16 +358,22 @@ class Recovery:
             return
         core = self._engine_side
         if self._arguments.missed == "sum":
-            buffer = self._arguments.like.buffer
-            self._kept_result = np.zeros(buffer.shape, buffer.dtype) if self._pending is None else self._pending
-            self._kept_result.flags.writeable = False
-            self._pending = None
+            if self._pending is None:  # an earlier call has received it
+                buffer = self._arguments.like.buffer
+                self._pending = self._added_to_pending(np.zeros(buffer.shape, buffer.dtype))
+            self._kept_result, self._pending = self._pending, None
         elif self._latest is not None:
             core.receive_pending()  # these rounds are not missed by the next call
             core.set_result(*(self._latest.result or (None, 1)))
             self._kept_result = None
         self._latest = None
         call.has_result = True
+
+    def _added_to_pending(self, result: Array) -> Array:
+        """Return the sum of a result and the pending one, read-only."""
+        total = result.copy() if self._pending is None else np.asarray(result + self._pending)
+        total.flags.writeable = False
+        return total
 
 
 def seconds_of(deadline: Deadline) -> float:

@@ -32,7 +32,8 @@ def check_continued(job: Outcome, victims: tuple[int, ...], ranks: int = RANKS) 
             assert seen.setdefault(number, digest) == digest, f"round {number} differs on rank {rank}: {job}"
         assert end == "end", job
         assert members == f"members: {' '.join(map(str, survivors))}", job
-        assert {*map(int, lost.split()[1:])} <= {*range(ranks)} - {*survivors}, job  # or died before it was made
+        dead = " ".join(str(each) for each in range(ranks) if each not in survivors)
+        assert lost == f"lost: {dead}" or lost.endswith("or more"), job  # they died before it was made
     assert len({job.said(rank)[1] for rank in survivors}) <= 1, job
 
 
@@ -59,9 +60,11 @@ def test_a_survivor_that_computes_is_named(tmp_path):
     for rank in (0, 2, 3):
         *stalled, total, end = job.said(rank)
         assert (total, end) == ("total: 2 1 2 2", "end"), job
-        says = r"rank 1 died, and the others continue: not complete after .* have not made a call on it: rank 3\..*"
-        says += r"Repeat a call on this communicator.* The data is contributed: do not contribute it again"
-        assert rank == 3 or re.search(says, stalled[0]), job
+        if rank == 3:
+            continue
+        assert stalled[0].endswith("The data is contributed: do not contribute it again"), job
+        says = r"rank 1 died, and the others continue: not complete after .* have not made a call on it: rank 3\. "
+        assert any(re.search(says + "Repeat a call on this communicator", each) for each in stalled), job
 
 
 @pytest.mark.parametrize("victims", [(2,), (0, 3)])
@@ -74,6 +77,6 @@ def test_models_stay_equal(tmp_path, victims):
         members, loss, end = job.said(rank)
         assert members == f"members: {' '.join(map(str, survivors))}", job
         error, same = re.fullmatch(r"loss: ([\d.]+) same: (\w+)", loss).groups()
-        assert float(error) < 0.1, job
+        assert float(error) < 0.5, job
         assert same == "True", job
         assert end == "end", job

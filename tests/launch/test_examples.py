@@ -85,21 +85,18 @@ def test_group_averaging(ranks):
 
 
 @pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
-def test_training_continues_after_a_death():
-    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, EXAMPLES / "after_a_death.py"]
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [
+        ("after_a_death.py", r"rank 1 died.*\n3 ranks continue from step \d+$"),
+        ("continue_after_a_death.py", r"^step \d+: lost \(1,\), members \(0, 2, 3\)$"),
+    ],
+)
+def test_training_continues_after_a_death(example, says):
+    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, EXAMPLES / example]
     outcome = run([str(word) for word in command], limit=90, env=environment(PYC_STALL_WARNING="10"))
     assert outcome.err == "", outcome
-    assert re.search(r"rank 1 died.*\n3 ranks continue from step \d+$", outcome.out, re.MULTILINE), outcome
-    (error,) = numbers("largest error of a weight: N", outcome.out)
-    assert error < 0.01, outcome
-
-
-@pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
-def test_training_continues_in_the_same_collective():
-    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, EXAMPLES / "continue_after_a_death.py"]
-    outcome = run([str(word) for word in command], limit=90, env=environment(PYC_STALL_WARNING="10"))
-    assert outcome.err == "", outcome
-    assert re.search(r"^step \d+: lost \(1,\), members \(0, 2, 3\)$", outcome.out, re.MULTILINE), outcome
+    assert re.search(says, outcome.out, re.MULTILINE), outcome
     (error,) = numbers("largest error of a weight: N", outcome.out)
     assert error < 0.01, outcome
 

@@ -20,19 +20,19 @@ with pc.Communicator(WORLD, on_failure="continue", timeout=30) as comm:
         die()
     if comm.rank == 3:
         time.sleep(3)
-    stalls = 0
+    has_stalled = False
     try:
         total += ar.allreduce(mine, timeout=0.5 if comm.rank != 3 else None)[0]
     except pc.StallError as error:
         say("stalled:", error)
-        stalls = 1
-    while stalls:
+        has_stalled = True
+    while has_stalled:
         try:
             ar.flush(timeout=0.5)
             total += ar.result
             break
-        except pc.StallError:
-            stalls += 1
+        except pc.StallError as error:
+            say("stalled:", error)
     if comm.rank == 3:
         ar.flush()
         total += ar.result
