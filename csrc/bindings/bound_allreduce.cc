@@ -38,18 +38,20 @@ class ContiguousView {
 /// Refuses a second thread in a call of the same collective, which would corrupt it.
 class BoundPartialAllreduce::ExclusiveUse {
  public:
-  explicit ExclusiveUse(BoundPartialAllreduce& bound) : in_use_(bound.in_use_) {
-    if (in_use_.test_and_set(std::memory_order_acquire)) {
-      throw std::runtime_error((*bound).options().name +
-                               ": called while another thread is in a call of this collective; one thread at a "
-                               "time, or one collective per thread");
-    }
+  PYC_HOT explicit ExclusiveUse(BoundPartialAllreduce& bound) : in_use_(bound.in_use_) {
+    if (in_use_.test_and_set(std::memory_order_acquire)) refuse((*bound).options().name);
   }
   ~ExclusiveUse() { in_use_.clear(std::memory_order_release); }
   ExclusiveUse(const ExclusiveUse&) = delete;
   ExclusiveUse& operator=(const ExclusiveUse&) = delete;
 
  private:
+  [[noreturn]] static void refuse(const std::string& name) {
+    throw std::runtime_error(name +
+                             ": called while another thread is in a call of this collective; one thread at a "
+                             "time, or one collective per thread");
+  }
+
   std::atomic_flag& in_use_;
 };
 

@@ -90,7 +90,7 @@ class Objects {
   }
 
   template <class... Values>
-  static PyObject* make(Values&&... values) {
+  PYC_HOT static PyObject* make(Values&&... values) {
     static_assert(std::is_nothrow_move_constructible_v<Content>);
     Content made{std::forward<Values>(values)...};
     PyObject* const object = pool.kept > 0 ? pool.objects[--pool.kept] : pool.type->tp_alloc(pool.type, 0);

@@ -1,6 +1,7 @@
 #include "bindings/rounds.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,23 @@ struct Round {
   py::object owner;
   BoundPartialAllreduce* collective;  // in `owner`
   std::shared_ptr<Call> call;
+};
+
+/// The content of a Python RoundInfo.
+struct ToldRound {
+  /// Known to collectives that continue after deaths.
+  struct Members {
+    std::uint64_t epoch = 0;  // changes of the communicator's members before the round
+    std::vector<Rank> lost;   // ranks that died since this rank's last call
+  };
+
+  const Members& told_members() const {
+    static const Members none;
+    return members ? *members : none;
+  }
+
+  RoundInfo info;
+  std::unique_ptr<const Members> members;  // null before the first death: a call copies little
 };
 
 PyObject* late(PyObject* self, void*) {
@@ -76,27 +94,32 @@ std::string text_of(const std::vector<Rank>& ranks) { return py::repr(tuple_of(r
 
 PyObject* repr(PyObject* self) {
   return guarded([&] {
-    const RoundInfo& info = Objects<RoundInfo>::content(self);
+    const ToldRound& told = Objects<ToldRound>::content(self);
+    const RoundInfo& info = told.info;
+    const auto& [epoch, lost] = told.told_members();
     const auto ranks = py::reinterpret_steal<py::object>(contributors(info));
     const std::string text =
         "RoundInfo(round=" + std::to_string(info.round) + ", initiator=" + std::to_string(info.initiator) +
         ", included=" + (info.included ? "True" : "False") + ", contributors=" + py::repr(ranks).cast<std::string>() +
         ", active=" + std::to_string(info.active) + ", staleness=" + std::to_string(info.staleness) +
         ", missed=" + std::to_string(info.missed) + ", overrun=" + (info.overrun ? "True" : "False") +
-        (info.epoch == 0 ? "" : ", epoch=" + std::to_string(info.epoch) + ", lost=" + text_of(info.lost)) + ")";
+        (epoch == 0 ? "" : ", epoch=" + std::to_string(epoch) + ", lost=" + text_of(lost)) + ")";
     return py::str(text).release().ptr();
   });
 }
 
-py::tuple fields(const RoundInfo& info) {
+py::tuple fields(PyObject* self) {
+  const ToldRound& told = Objects<ToldRound>::content(self);
+  const RoundInfo& info = told.info;
+  const auto& [epoch, lost] = told.told_members();
   return py::make_tuple(info.round, info.initiator, info.included, py::tuple(py::cast(info.contributor_list())),
-                        info.active, info.staleness, info.missed, info.overrun, info.epoch, tuple_of(info.lost));
+                        info.active, info.staleness, info.missed, info.overrun, epoch, tuple_of(lost));
 }
 
 /// The inverse of `fields`.
 PyObject* restored(RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
                    std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun,
-                   std::uint64_t epoch, const std::vector<Rank>& lost) {
+                   std::uint64_t epoch, std::vector<Rank> lost) {
   RoundInfo info;
   info.round = round;
   info.initiator = initiator;
@@ -114,30 +137,29 @@ PyObject* restored(RoundNumber round, Rank initiator, bool included, const std::
   info.staleness = staleness;
   info.missed = missed;
   info.overrun = overrun;
-  info.epoch = epoch;
-  info.lost = lost;
-  return make_round_info(info);
+  if (epoch == 0 && lost.empty()) return make_round_info(info);
+  return Objects<ToldRound>::make(info, std::make_unique<ToldRound::Members>(epoch, std::move(lost)));
 }
 
 /// For `pickle` and `copy`.
 PyObject* reduce(PyObject* self, PyObject*) {
   return guarded([&] {
     const py::object restore = py::module_::import("pycollectives._core").attr("restored_round_info");
-    return py::make_tuple(restore, fields(Objects<RoundInfo>::content(self))).release().ptr();
+    return py::make_tuple(restore, fields(self)).release().ptr();
   });
 }
 
 PyObject* compare(PyObject* self, PyObject* other, int how) {
   if (Py_TYPE(self) != Py_TYPE(other) || (how != Py_EQ && how != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return guarded([&] {
-    const bool equal = fields(Objects<RoundInfo>::content(self)).equal(fields(Objects<RoundInfo>::content(other)));
+    const bool equal = fields(self).equal(fields(other));
     return PyBool_FromLong(equal == (how == Py_EQ));
   });
 }
 
 Py_hash_t hash(PyObject* self) {
   try {
-    return py::hash(fields(Objects<RoundInfo>::content(self)));
+    return py::hash(fields(self));
   } catch (py::error_already_set& error) {
     error.restore();
     return -1;
@@ -151,15 +173,17 @@ PyObject* to_python(std::uint64_t value) { return PyLong_FromUnsignedLongLong(va
 
 template <auto Member>
 PyObject* member(PyObject* self, void*) {
-  return to_python(Objects<RoundInfo>::content(self).*Member);
+  return to_python(Objects<ToldRound>::content(self).info.*Member);
 }
 
 PyObject* contributors_of(PyObject* self, void*) {
-  return guarded([&] { return contributors(Objects<RoundInfo>::content(self)); });
+  return guarded([&] { return contributors(Objects<ToldRound>::content(self).info); });
 }
 
+PyObject* epoch_of(PyObject* self, void*) { return to_python(Objects<ToldRound>::content(self).told_members().epoch); }
+
 PyObject* lost_of(PyObject* self, void*) {
-  return guarded([&] { return tuple_of(Objects<RoundInfo>::content(self).lost).release().ptr(); });
+  return guarded([&] { return tuple_of(Objects<ToldRound>::content(self).told_members().lost).release().ptr(); });
 }
 
 PyGetSetDef info_members[] = {
@@ -176,7 +200,7 @@ PyGetSetDef info_members[] = {
      nullptr},
     {"overrun", &member<&RoundInfo::overrun>, nullptr,
      "Whether more were missed than `history`. Under missed='sum' they are in the result all the same.", nullptr},
-    {"epoch", &member<&RoundInfo::epoch>, nullptr, "Changes of the communicator's members before the round.", nullptr},
+    {"epoch", &epoch_of, nullptr, "Changes of the communicator's members before the round.", nullptr},
     {"lost", &lost_of, nullptr, "The ranks that died since this rank's last call, ascending.", nullptr},
     {}};
 
@@ -215,10 +239,10 @@ PYC_HOT PyObject* make_round(PyObject* owner, BoundPartialAllreduce& collective,
   return Objects<Round>::make(py::reinterpret_borrow<py::object>(owner), &collective, std::move(call));
 }
 
-PYC_HOT PyObject* make_round_info(const RoundInfo& info) { return Objects<RoundInfo>::make(info); }
+PYC_HOT PyObject* make_round_info(const RoundInfo& info) { return Objects<ToldRound>::make(info, nullptr); }
 
 void bind_rounds(py::module_& m) {
-  m.attr("RoundInfo") = Objects<RoundInfo>::define("pycollectives._core.RoundInfo",
+  m.attr("RoundInfo") = Objects<ToldRound>::define("pycollectives._core.RoundInfo",
                                                    {{Py_tp_doc, info_doc},
                                                     {Py_tp_getset, info_members},
                                                     {Py_tp_methods, info_methods},
@@ -226,13 +250,12 @@ void bind_rounds(py::module_& m) {
                                                     {Py_tp_hash, reinterpret_cast<void*>(&hash)},
                                                     {Py_tp_repr, reinterpret_cast<void*>(&repr)},
                                                     {0, nullptr}});
-  m.def("restored_round_info",
-        [](RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
-           std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun, std::uint64_t epoch,
-           const std::vector<Rank>& lost) {
-          return py::reinterpret_steal<py::object>(
-              restored(round, initiator, included, contributors, active, staleness, missed, overrun, epoch, lost));
-        });
+  m.def("restored_round_info", [](RoundNumber round, Rank initiator, bool included,
+                                  const std::vector<Rank>& contributors, std::uint32_t active, std::uint64_t staleness,
+                                  std::uint64_t missed, bool overrun, std::uint64_t epoch, std::vector<Rank> lost) {
+    return py::reinterpret_steal<py::object>(
+        restored(round, initiator, included, contributors, active, staleness, missed, overrun, epoch, std::move(lost)));
+  });
   m.attr("Round") =
       Objects<Round>::define("pycollectives._core.Round", {{Py_tp_doc, round_doc},
                                                            {Py_tp_methods, round_methods},

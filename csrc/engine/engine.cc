@@ -49,6 +49,7 @@ Engine::Away::~Away() { ++engine_.waiters_; }
 
 Engine::Engine(std::unique_ptr<Transport> transport, Options options, std::unique_ptr<Trace> trace)
     : transport_(std::move(transport)),
+      rank_(transport_->rank()),
       progress_(options.progress),
       transport_name_(std::move(options.transport_name)),
       trace_(std::move(trace)),

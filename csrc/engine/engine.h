@@ -57,7 +57,7 @@ class Engine final : private Listener {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  Rank rank() const { return transport_->rank(); }
+  Rank rank() const { return rank_; }
   Rank size() const { return transport_->size(); }
   Progress progress() const { return progress_; }
   Transport& transport() { return *transport_; }
@@ -275,6 +275,7 @@ class Engine final : private Listener {
   void on_message(Rank from, ConstBytes message) override;
 
   std::unique_ptr<Transport> transport_;
+  const Rank rank_;
   Progress progress_;
   std::string transport_name_;
   std::unique_ptr<Trace> trace_;

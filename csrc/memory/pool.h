@@ -36,6 +36,7 @@ class BufferRef {
   struct Entry;
   explicit BufferRef(Entry* entry) : entry_(entry) {}
   inline void retain();
+  static inline void release(Entry* entry);
 
   Entry* entry_ = nullptr;
 };
@@ -96,9 +97,12 @@ inline void BufferRef::retain() {
 }
 
 inline void BufferRef::reset() {
-  Entry* entry = std::exchange(entry_, nullptr);
+  if (Entry* const entry = std::exchange(entry_, nullptr); entry != nullptr) release(entry);
+}
+
+inline void BufferRef::release(Entry* entry) {
   // acquire-release: every holder's accesses to the buffer happen before its next use.
-  if (entry == nullptr || entry->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (entry->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const std::shared_ptr<BufferPool> pool = std::move(entry->pool);  // may be the last owner, and must outlive give_back
   pool->give_back(entry);
 }

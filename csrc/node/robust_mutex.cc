@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <string>
 
+#include "core/error.h"
 #include "node/process.h"
 
 namespace pyc {
@@ -37,6 +39,18 @@ bool RobustMutex::comes_free(Seconds limit) {
   if (!try_lock_for(limit)) return false;
   unlock();
   return true;
+}
+
+void RobustMutex::refuse(int code) {
+  // Made consistent although its data is not. Otherwise glibc's trylock takes an unrecoverable mutex and never
+  // releases it, and all others wait indefinitely (seen with 2.36).
+  if (code == EOWNERDEAD) {
+    lost_ = true;
+    code = pthread_mutex_consistent(&mutex_);
+  }
+  if (code != 0) throw InternalError("pthread_mutex_lock: error " + std::to_string(code));
+  pthread_mutex_unlock(&mutex_);
+  throw RankFailedError("a rank of this node died while it changed what all of them share");
 }
 
 int RobustMutex::lock_later(Seconds limit) { return lock_within(mutex_, limit); }

@@ -5,9 +5,8 @@
 
 #include <cerrno>
 #include <new>
-#include <string>
 
-#include "core/error.h"
+#include "core/hot.h"
 #include "core/types.h"
 #include "node/lock_within.h"
 
@@ -29,14 +28,14 @@ class RobustMutex {
 
   /// Throws RankFailedError, now and in every later call, if an owner has died: its changes are incomplete. If the
   /// owner is stopped, waits until it continues, and warns on stderr.
-  void lock() {
+  PYC_HOT void lock() {
     int code = lock_soon(mutex_);
     if (code == EBUSY) code = lock_patiently();
     check(code);
   }
 
   /// The same, but false after `limit` seconds (less than one): the owner may be stopped.
-  bool try_lock_for(Seconds limit) {
+  PYC_HOT bool try_lock_for(Seconds limit) {
     int code = lock_soon(mutex_);
     if (code == EBUSY) code = lock_later(limit);
     if (code == ETIMEDOUT) return false;
@@ -46,7 +45,7 @@ class RobustMutex {
 
   bool comes_free(Seconds limit);
 
-  void unlock() { pthread_mutex_unlock(&mutex_); }
+  PYC_HOT void unlock() { pthread_mutex_unlock(&mutex_); }
 
   /// Reports the owner and the time that this thread has waited on stderr.
   void warn(Seconds waited) const;
@@ -57,17 +56,9 @@ class RobustMutex {
   int lock_patiently();
   int lock_later(Seconds limit);
   void check(int code) {
-    // Made consistent although its data is not. Otherwise glibc's trylock takes an unrecoverable mutex and never
-    // releases it, and all others wait indefinitely (seen with 2.36).
-    if (code == EOWNERDEAD) {
-      lost_ = true;
-      code = pthread_mutex_consistent(&mutex_);
-    }
-    if (code != 0) throw InternalError("pthread_mutex_lock: error " + std::to_string(code));
-    if (!lost_) return;
-    pthread_mutex_unlock(&mutex_);
-    throw RankFailedError("a rank of this node died while it changed what all of them share");
+    if (code != 0 || lost_) refuse(code);
   }
+  [[noreturn]] void refuse(int code);
 
   pthread_mutex_t mutex_{};
   bool lost_ = false;  // under the mutex

@@ -1,10 +1,14 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "cpp_test.h"
 #include "memory/memory.h"
 #include "services/partial_allreduce/board.h"
+#include "services/partial_allreduce/results.h"
 
 namespace pyc {
 namespace {
@@ -111,6 +115,36 @@ PYC_TEST(results_that_everybody_has_are_released) {
   }
   for (RoundNumber round = 0; round < 20; ++round) make_round(first, memory, round, 1);
   PYC_CHECK(first.buffers().most_taken() == 1);
+}
+
+/// The call counts as done from `collect` on, so its result may not be lost.
+PYC_TEST(a_result_is_given_although_a_rank_dies_while_it_is_computed) {
+  const BoardShape shape = shape_of_two();
+  const auto shared = SharedMemory::create_private(Board::bytes(shape));
+  Board first(shared, shape, 0, true);
+  const auto second = std::make_shared<Board>(shared, shape, 1, false);
+  Sums memory;
+  make_round(first, memory, 0, 3);
+  make_round(first, memory, 1, 5);
+  memory.before_fill = [&] {
+    std::thread([&] { first.mutex().lock(); }).join();  // dies in the critical section
+  };
+  Results results(memory, second, 8);
+  Call call{.round = 1};
+  std::unique_lock<RobustMutex> lock(second->mutex());
+  Results::Given given = results.collect(call);
+  results.publish(std::move(given), lock);
+  PYC_CHECK(!lock.owns_lock());
+  std::vector<double> sum(kCount);
+  PYC_CHECK(results.read(reinterpret_cast<std::byte*>(sum.data())));
+  PYC_CHECK(sum.front() == 8 && sum.back() == 8);
+  bool is_told = false;
+  try {
+    lock.lock();
+  } catch (const RankFailedError&) {
+    is_told = true;
+  }
+  PYC_CHECK(is_told);
 }
 
 }  // namespace pyc

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/hot.h"
 #include "engine/engine.h"
 
 namespace pyc {
@@ -43,7 +44,7 @@ class TimeSpent {
 /// Runs `action`. If it throws a RankFailedError without ranks, from a mutex or MPI, `check_alive` throws one that
 /// names them. It is called for up to a second, because a process releases its mutexes before it counts as ended.
 template <class Action, class CheckAlive>
-auto naming_the_dead(Action action, CheckAlive check_alive) {
+PYC_HOT auto naming_the_dead(Action action, CheckAlive check_alive) {
   constexpr int kLooks = 200;
   constexpr auto kPeriod = std::chrono::milliseconds(5);
   try {

@@ -88,8 +88,7 @@ std::optional<Board::DeviceFailure> Board::device_failure() const {
   return DeviceFailure{shared_->failed_at, shared_->failure};
 }
 
-void Board::check_failure() const {
-  if (!failed()) return;
+void Board::throw_failure() const {
   const std::string rank = "rank " + std::to_string(shared_->failed_at);
   if (shared_->kind == Failure::kDevice) throw DeviceError(rank + ": " + shared_->failure);
   const std::string text = rank + ", which exchanges this node's messages with other nodes: " + shared_->failure;

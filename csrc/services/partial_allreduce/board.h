@@ -89,7 +89,9 @@ class Board {
   void fail(const std::exception_ptr& error);
   /// Records a failure of the device of `rank`, which may be on another node.
   void fail_device(Rank rank, std::string_view text);
-  void check_failure() const;
+  void check_failure() const {
+    if (failed()) throw_failure();
+  }
   bool failed() const { return shared_->failed.load(std::memory_order_acquire); }
 
   struct DeviceFailure {
@@ -100,6 +102,8 @@ class Board {
   std::optional<DeviceFailure> device_failure() const;
 
  private:
+  [[noreturn]] void throw_failure() const;
+
   static constexpr std::size_t kMostNamed = 16;
   enum class Failure : std::uint8_t { kTransport, kRank, kDevice };
 

@@ -57,7 +57,7 @@ PYC_HOT BoardPosts::State BoardPosts::note_complete(RoundNumber round) const {
 RoundNumber BoardPosts::begun() const { return std::max(at(own_, 0).tag.load(), at(own_, 1).tag.load()) >> 1U; }
 
 /// All posts may be present without the round being complete: the last post may be too late, during a takeover.
-RoundNumber BoardPosts::completed() const {
+PYC_HOT RoundNumber BoardPosts::completed() const {
   const RoundNumber begun = on() ? this->begun() : 0;
   if (begun == 0 || state(begun - 1) == State::kComplete) return begun;
   return std::max(begun - 1, found_->complete.load(std::memory_order_relaxed));

@@ -23,14 +23,14 @@ PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
   }
 }
 
-bool LocalRounds::start_if_due() {
+PYC_HOT bool LocalRounds::start_if_due() {
   const Rank initiator = starter();
   if (initiator == kNoRank) return false;
   board_.round().start(initiator);
   return true;
 }
 
-void LocalRounds::take_over_posts() {
+PYC_HOT void LocalRounds::take_over_posts() {
   BoardPosts& posts = board_.posts();
   if (!posts.on() || posts.closed()) return;
   const RoundNumber round = posts.close(board_.completed());

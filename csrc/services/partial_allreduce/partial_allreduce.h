@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/hot.h"
 #include "core/nodes.h"
 #include "core/relaxed.h"
 #include "engine/collective.h"
@@ -214,13 +215,13 @@ class PartialAllreduce final : public Collective {
   void take_in(BufferNumber into, const std::byte* data);
   static constexpr Seconds kSoon = 0.05;  // enough for the board's mutex to come free, unless its owner is stopped
   /// Locks the board's mutex for the first time in a call, which has changed nothing yet and may be repeated.
-  Lock enter(Seconds limit) {
+  PYC_HOT Lock enter(Seconds limit) {
     Lock lock = enter_soon();
     if (!lock) lock = enter_patiently(limit);
     return lock;
   }
   /// Locks it in the middle of a change, without a limit.
-  Lock reenter() {
+  PYC_HOT Lock reenter() {
     Lock lock = enter_soon();
     if (!lock) lock = enter_patiently(kNever);
     return lock;
@@ -321,7 +322,7 @@ class PartialAllreduce final : public Collective {
 };
 
 template <class Action>
-auto PartialAllreduce::on_device(Action action) {
+PYC_HOT auto PartialAllreduce::on_device(Action action) {
   try {
     return action();
   } catch (const DeviceError&) {
@@ -333,7 +334,7 @@ auto PartialAllreduce::on_device(Action action) {
 }
 
 template <class Action>
-auto PartialAllreduce::naming_the_dead(Action action) {
+PYC_HOT auto PartialAllreduce::naming_the_dead(Action action) {
   return on_device([&] { return pyc::naming_the_dead(std::move(action), [this] { inspector_.check_alive(); }); });
 }
 

@@ -160,12 +160,12 @@ void PartialAllreduce::deposit(const std::byte* data) {
 }
 
 void PartialAllreduce::receive_pending() {
-  const auto is_free = [&] {
-    const Lock lock = enter_soon();
-    return lock && !board_->ranks().own().folding;
-  };
-  while (!is_free()) engine_->check();  // another rank adds a round to the total
-  Lock lock = reenter();
+  Lock lock = enter_soon();
+  while (!lock || board_->ranks().own().folding) {  // another rank adds a round to the total
+    lock = Lock();
+    engine_->check();
+    lock = enter_soon();
+  }
   results_.publish(results_.take_pending(), lock);
 }
 

@@ -118,7 +118,11 @@ PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) 
   lock.unlock();
   compute(given);
   if (given.one_.buffer == kNoBuffer) return;
-  lock.lock();
+  try {
+    lock.lock();
+  } catch (const RankFailedError&) {  // since then: the call has its result, and the next call reports the death
+    return;
+  }
   given.for_each([&](Given::Term& term) { board_->buffers().release(term.buffer); });
   lock.unlock();
 }

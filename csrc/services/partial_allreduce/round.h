@@ -43,8 +43,6 @@ struct RoundInfo {
   std::uint64_t staleness = 0;
   std::uint64_t missed = 0;
   bool overrun = false;
-  std::uint64_t epoch = 0;  ///< changes of the communicator's members before the round
-  std::vector<Rank> lost;   ///< ranks that died since this rank's last call
 
   std::vector<Rank> contributor_list() const {
     std::vector<Rank> ranks;
