@@ -130,7 +130,8 @@ PYC_TEST(a_result_is_given_although_a_rank_dies_while_it_is_computed) {
     std::thread([&] { first.mutex().lock(); }).join();  // dies in the critical section
   };
   Results results(memory, second, 8);
-  Call call{.round = 1};
+  Call call;
+  call.round = 1;
   std::unique_lock<RobustMutex> lock(second->mutex());
   Results::Given given = results.collect(call);
   results.publish(std::move(given), lock);
