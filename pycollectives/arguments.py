@@ -83,6 +83,11 @@ class Creation(NamedTuple):
     default_name: str
     original_size: int | None = None
 
+    @property
+    def numbered(self) -> int:
+        """The ranks that have a number: those of the group, and those that have died."""
+        return self.original_size or self.group.size
+
 
 _creation: ContextVar[Creation] = ContextVar("_creation")
 

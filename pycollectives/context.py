@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from . import _core
     from .agreement.checking import NoChecks
     from .agreement.consistency import Signed
-    from .arguments import Arguments
+    from .arguments import Arguments, Template
     from .collective import Collective
     from .communicator import Communicator
     from .membership import Membership
@@ -188,6 +188,13 @@ class Context:
         """Raise ValueError if the communicator continues after deaths, and this service does not."""
         if self.membership is not None:
             self.membership.refuse(service)
+
+    def check_on_host(self, name: str, template: Template) -> None:
+        """Raise ValueError if the communicator continues after deaths, and an array is on a device."""
+        if self.membership is not None and template.device is not None:
+            raise ValueError(
+                f"{name}: expected an array in host memory with on_failure='continue', got one on a device"
+            )
 
     def agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
         """Compare the arguments of a call on the communicator; collective."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsFloat
 
 import attrs
@@ -10,6 +11,7 @@ import attrs
 from ..arguments import LOCAL, Arguments, Template, as_given, compared_as, creation, initial_model, model_like
 from ..support.validation import checked_choice, checked_integer
 from ..topology.arguments import AnyTopology, checked_static_topology, checked_topology, described, weights_or
+from ..topology.weights import without
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,7 @@ Step = tuple[float, "Sequence[tuple[int, float]]", "Sequence[tuple[int, float]]"
 
 
 def _topology(topology: AnyTopology | str) -> AnyTopology:
-    return checked_topology(topology, creation().group.size)
+    return checked_topology(topology, creation().numbered)
 
 
 def _overlap(steps: int) -> int:
@@ -64,26 +66,40 @@ class NeighborhoodArguments(Arguments):
     def _check_weights(self, kind: str) -> None:
         """Raise `ValueError` if weights of this kind give no valid average."""
 
-    def for_engine(self, rank: int) -> dict[str, Any]:
-        """Return the arguments as the engine takes them, on a rank."""
+    def for_engine(self, rank: int, members: Sequence[int] = (), first: int = 0) -> dict[str, Any]:
+        """Return the arguments as the engine takes them, on a rank.
+
+        After deaths, `members` are the ranks that are left, and the engine numbers them from 0. `first`: the number of
+        the first step.
+        """
+        period = self.topology.period
+        of_members = 0 < len(members) < self.topology.size
+        step_of = (
+            partial(self._step_among, members.index(rank), members) if of_members else partial(self._step_of, rank)
+        )
         return {
             "count": self.like.buffer.count,
             "dtype_name": self.like.buffer.dtype.name,
             "overlap": self.overlap,
-            "steps": self._steps_of(rank),
+            "steps": [step_of((first + step) % period) for step in range(period)],
             "name": self.name,
         }
 
-    def _steps_of(self, rank: int) -> list[Step]:
-        """Return the neighbors of a rank in each step of the period, with their weights."""
-        assert self.weights is not None
-        steps: list[Step] = []
-        for step in range(self.topology.period):
-            graph = self.topology.at(step)
-            own, taken = graph.weights_of(rank, self.weights)
-            _, given = graph.shares_of(rank, self.weights)
-            steps.append((own, sorted(taken.items()), sorted(given.items())))
-        return steps
+    def _step_of(self, rank: int, step: int) -> Step:
+        """Return the neighbors of a rank in a step, with their weights."""
+        graph = self.topology.at(step)
+        own, taken = graph.weights_of(rank, self.weights)
+        _, given = graph.shares_of(rank, self.weights)
+        return own, sorted(taken.items()), sorted(given.items())
+
+    def _step_among(self, position: int, members: Sequence[int], step: int) -> Step:
+        """The same by positions in `members`, without the other ranks."""
+        matrix = without(self.topology.at(step).matrix(self.weights), members)
+        taken, given = (
+            [(peer, float(weight)) for peer, weight in enumerate(weights) if peer != position and weight > 0]
+            for weights in (matrix[position], matrix[:, position])
+        )
+        return float(matrix[position, position]), taken, given
 
 
 @attrs.frozen

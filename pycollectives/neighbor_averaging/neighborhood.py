@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..collective import Collective, Statistics
 from ..request import Request
 from ..support import buffers
 from .arguments import NeighborhoodArguments
+from .continuing import ContinuingNeighborhood
 from .model import readable_array, writable_array
 
 if TYPE_CHECKING:
@@ -140,6 +141,10 @@ class Neighborhood(Collective[ArgumentsT]):
         self._result: Array | None = None
         self._shown: Array | None = None
         self._request: StepRequest | None = None
+        if context.membership is not None:
+            made = ContinuingNeighborhood(context, arguments, deadline, push_sum=self.push_sum)
+            self._collective = cast("_core.Neighborhood", made)
+            return
         self._collective = core.Neighborhood(
             context.engine,
             push_sum=self.push_sum,

@@ -107,8 +107,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
     @classmethod
     def check_for_engine(cls, context: Context, arguments: PartialAllreduceArguments) -> None:
         """See `Collective.check_for_engine`."""
-        if context.membership is not None and arguments.like.device is not None:
-            raise ValueError("like: expected an array in host memory with on_failure='continue', got one on a device")
+        context.check_on_host("like", arguments.like)
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
         """Contribute data to a round without waiting; you may reuse the array as soon as this returns.

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ..agreement.continuing import seconds_of
 from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
-from ..support.errors import ClosedError, RankFailedError, StallError
-from .recovery import SUMMED_COUNTERS, Call, Contribution, Recovery, seconds_of
+from ..support.errors import RankFailedError, StallError
+from .recovery import SUMMED_COUNTERS, Call, Contribution, Recovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from .. import _core
     from ..context import Context
     from ..support.typing import Array
@@ -66,7 +65,6 @@ class ContinuingAllreduce(Recovery):
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
-        self._in_use = threading.RLock()  # a signal handler may abort during a recovery
         self._contributed = 0
         self._contributor: int | None = None  # the thread that has contributed since the last flush
         super().__init__(context, arguments, deadline)
@@ -155,15 +153,7 @@ class ContinuingAllreduce(Recovery):
         if stream is not None:
             raise ValueError(f"{self.name}: stream: expected None, as this collective is on the host, got {stream!r}")
 
-    def _check_not_left(self) -> None:
-        if self._left:
-            raise ClosedError(f"{self.name!r} is closed")
-
     # ------------------------------------------------------------------------------------------------ waiting
-
-    def deadline(self, timeout: float | None) -> Deadline:
-        """Return the deadline of a call."""
-        return Deadline(self._context.limit(timeout))
 
     def wait(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
         """See `Request.wait`."""
@@ -285,56 +275,6 @@ class ContinuingAllreduce(Recovery):
         finally:
             self._in_use.release()
 
-    def _enter_soon(self) -> bool:
-        """Lock the collective; False during a recovery by another thread."""
-        if self._in_use.acquire(blocking=False):
-            return True
-        if self._membership.is_recovering:
-            return False
-        raise self._is_busy()
-
-    # ------------------------------------------------------------------------------------------------ recovering
-
-    def _run(self, action: Callable[[], T], deadline: Deadline) -> T:
-        """Return the result of `action`; if a rank has died, recover and call it again."""
-        while True:
-            epoch = self._membership.epoch
-            try:
-                with self._exclusively():
-                    return action()
-            except RankFailedError as error:
-                failure = error
-            except StallError as error:
-                if self._epoch > 0:
-                    error.advise(f"The rank numbers above are positions in comm.members = {self._members}")
-                raise
-            self._membership.recover(failure, epoch, deadline)
-
-    @contextlib.contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        """Refuse a second thread as the engine does; wait for a recovery by another thread."""
-        if not self._in_use.acquire(blocking=self._membership.is_recovering):
-            raise self._is_busy()
-        try:
-            yield
-        finally:
-            self._in_use.release()
-
-    def _is_busy(self) -> RuntimeError:
-        return RuntimeError(
-            f"{self.name}: called while another thread is in a call of this collective; one thread at a time, or one "
-            "collective per thread"
-        )
-
-    @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
-        """See `Recoverable.stopped`."""
-        with self._in_use:
-            yield
-            if self._left and self._core is not None and self._membership.is_installed:
-                with contextlib.suppress(RankFailedError):
-                    self._core.leave()  # another thread may have left during the recovery
-
     # ------------------------------------------------------------------------------------------------ the state
 
     @property
@@ -353,19 +293,6 @@ class ContinuingAllreduce(Recovery):
             counts[name] = counts.get(name, 0) + self._counts[name]
         return {**counts, "rounds": self.rounds, "contributions": self._contributed}
 
-    def check_usable(self) -> None:
-        """Raise the error of the next call, unless it is a death."""
-        if self._membership.failed is not None:
-            raise self._membership.failed
-        if self._core is not None:
-            with contextlib.suppress(RankFailedError):
-                self._core.check_usable()
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left."""
-        return self._left
-
     @property
     def ended(self) -> bool:
         """See `Recoverable.ended`."""
@@ -380,13 +307,3 @@ class ContinuingAllreduce(Recovery):
     def rounds(self) -> int:
         """The number of completed rounds."""
         return self._completed if self._core is None else self._base + self._core.rounds
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return self._arguments.name
-
-    @property
-    def default_timeout(self) -> float | None:
-        """Time limit of calls without one."""
-        return self._context.timeout

@@ -8,7 +8,6 @@ needs the messages of every node. Methods are called under the collective's lock
 from __future__ import annotations
 
 import contextlib
-import math
 import pickle
 import weakref
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..support.errors import ClosedError, RankFailedError
+from ..agreement.continuing import Continuing, seconds_of
+from ..support.errors import RankFailedError
 
 if TYPE_CHECKING:
     from .. import _core
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PartialAllreduceArguments
 
-__all__ = ["SUMMED_COUNTERS", "Call", "Contribution", "Recovery", "seconds_of"]
+__all__ = ["SUMMED_COUNTERS", "Call", "Contribution", "Recovery"]
 
 KEPT_BEFORE_LOOKUP = 4
 """If a rank keeps more contributions, it asks the engine which of them rounds have taken."""
@@ -62,17 +62,11 @@ class Newest(NamedTuple):
     result: tuple[bytes, int] | None  # accumulators, and a divisor; None without contributors
 
 
-class Recovery:
-    """One rank's side of a partial allreduce that continues; see `membership.Recoverable`."""
+class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]):
+    """One rank's side of a partial allreduce that continues."""
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
-        assert context.membership is not None
-        self._context = context
-        self._membership = context.membership
-        self._arguments = arguments
-        self._rank = context.communicator.rank
-        self._core: _core.PartialAllreduce | None = None  # None: stopped
         self._base = 0  # rounds before the first of the engine's collective
         self._lost: tuple[int, ...] = ()  # since this rank's last call
         self._contributions: list[Contribution] = []
@@ -81,8 +75,6 @@ class Recovery:
         self._awaited: weakref.WeakSet[Call] = weakref.WeakSet()  # completed by a recovery: see `Call.has_result`
         self._flushing = False
         self._flushed: Call | None = None  # the flush that is under way has completed
-        self._left = False
-        self._has_ended = False  # all survivors had left at a recovery
         self._counts: dict[str, float] = dict.fromkeys(SUMMED_COUNTERS, 0)  # of former collectives
         # When the engine's collective stopped.
         self._completed = 0
@@ -94,13 +86,11 @@ class Recovery:
         self._latest: Newest | None = None  # under missed="latest": their result
         self._pending: Array | None = None  # under missed="sum": the result of calls that a recovery has completed
         self._kept_result: Array | None = None  # until the next one
-        self._core = self._made(deadline)
+        super().__init__(context, arguments, deadline)
 
-    def _made(self, deadline: Deadline) -> _core.PartialAllreduce:
+    def _made_for_members(self, deadline: Deadline) -> _core.PartialAllreduce:
         from ..support.native import core
 
-        self._members = self._membership.members
-        self._epoch = self._membership.epoch
         return core.PartialAllreduce(
             self._context.engine,
             timeout=deadline.remaining(),
@@ -108,15 +98,6 @@ class Recovery:
             recoverable=True,
             **self._arguments.for_engine(self._context.nodes),
         )
-
-    @property
-    def _engine_side(self) -> _core.PartialAllreduce:
-        """The engine's collective; RankFailedError if a recovery must come first."""
-        if self._has_ended:
-            raise ClosedError(f"{self._arguments.name!r} is closed")
-        if self._core is None or not self._membership.is_installed:
-            raise RankFailedError(f"{self._arguments.name}: a rank has died, and the survivors have not continued yet")
-        return self._core
 
     # ------------------------------------------------------------------------------------------------ contributions
 
@@ -254,10 +235,6 @@ class Recovery:
 
     # ------------------------------------------------------------------------------------------------ continuing
 
-    def end(self) -> None:
-        """See `Recoverable.end`."""
-        self._has_ended = True
-
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
         """See `Recoverable.fill`."""
         newest = max(state["completed"] for state in states)
@@ -374,9 +351,3 @@ class Recovery:
         total = result.copy() if self._pending is None else np.asarray(result + self._pending)
         total.flags.writeable = False
         return total
-
-
-def seconds_of(deadline: Deadline) -> float:
-    """Return the rest of a deadline for the engine, whose None is another limit."""
-    left = deadline.remaining()
-    return math.inf if left is None else left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
@@ -45,7 +46,10 @@ def group_algorithm(table: SelectionTable | CostModel, members: int, nbytes: int
 
 
 def _groups(groups: AnyGroups | str) -> AnyGroups:
-    return as_groups(groups, creation().group.size)
+    given = as_groups(groups, creation().numbered)
+    if creation().original_size is None or isinstance(given, StaticGroups):
+        return given
+    return replace(given, size=max(2, min(given.size, creation().group.size)))
 
 
 def _op(op: Op) -> str:
@@ -53,7 +57,7 @@ def _op(op: Op) -> str:
 
 
 def _coordinator_rank(rank: int) -> int:
-    return checked_rank("coordinator_rank", rank, creation().group.size)
+    return checked_rank("coordinator_rank", rank, creation().numbered)
 
 
 def _weighting(weighting: Literal["uniform", "staleness"]) -> str:

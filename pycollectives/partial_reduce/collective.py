@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..collective import Collective, Statistics
 from ..groups import StaticGroups
 from .arguments import PartialReduceArguments
+from .continuing import ContinuingReduce
 from .weights import DeviceWeights, HostWeights
 
 if TYPE_CHECKING:
@@ -94,7 +95,10 @@ class PartialReduce(Collective[PartialReduceArguments]):
         super().__init__(context, arguments, deadline)
         options = arguments.for_engine(context.nodes)
         self._weights: HostWeights | DeviceWeights
-        if arguments.like.device is None:
+        if context.membership is not None:
+            self._collective = cast("_core.PartialReduce", ContinuingReduce(context, arguments, deadline))
+            self._weights = HostWeights(self._collective, arguments)
+        elif arguments.like.device is None:
             self._collective = core.PartialReduce(context.engine, timeout=deadline.remaining(), **options)
             self._weights = HostWeights(self._collective, arguments)
         else:
@@ -107,6 +111,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
         """See `Collective`."""
         from ..support.native import core
 
+        context.check_on_host("like", arguments.like)
         core.PartialReduce.check(
             context.engine, **arguments.for_plans(context.size), on_device=arguments.like.device is not None
         )
@@ -162,7 +167,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
         if isinstance(groups, StaticGroups):
             if number < self._step:  # messages tell groups apart by it
                 raise ValueError(f"{self.name}: expected step >= {self._step}, after the last, got {number}")
-            ruled = groups.group_of(self._context.rank, number, self._context.size)
+            ruled = groups.group_of(self.comm.rank, number, self.comm.size)
         group, sequence, waited, conflicts = self._weights.average(
             weights, stream, step=number, group=ruled, timeout=limit
         )

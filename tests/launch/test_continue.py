@@ -13,6 +13,15 @@ pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's -
 
 RANKS = 5
 POLICIES = ("solo", "majority", "quorum", "quorum:5", "any-of:2", "full")
+AVERAGES = (
+    "reduces.py smart",
+    "reduces.py random:4",
+    "reduces.py punctual",
+    "reduces.py static:2",
+    "averages.py neighbor_averaging ring",
+    "averages.py push_sum one-peer-exponential",
+)
+"""Programs in which ranks die that average models."""
 SHAPES = ("all", "1", "2")
 DEATHS = (("0.5", (2, 0, 3)), ("0.1", (0, 4)), ("0.02", (1, 2, 4, 3)))
 """Seconds between deaths, and who dies."""
@@ -54,6 +63,25 @@ def test_contributions_are_delivered_once(tmp_path, policy, case, seed):
     check_continued(job, victims)
 
 
+@pytest.mark.parametrize("seed", nightly_unless(lambda seed: seed == 0, range(5)))
+@pytest.mark.parametrize(
+    ("program", "case"),
+    in_turn(AVERAGES, [(shape, death) for shape in SHAPES for death in (("0.5", (2, 0, 3)), ("0.1", (0, 4)))]),
+)
+def test_models_stay_whole(tmp_path, program, case, seed):
+    shape, (apart, victims) = case
+    job = mpirun(
+        *(RANKS, *program.split(), apart, 40, seed, *victims),
+        limit=90,
+        options=WITH_FAULT_TOLERANCE,
+        DEATH=str(tmp_path / "d"),
+        PYC_RANKS_PER_NODE=shape,
+    )
+    survivors = [rank for rank in range(RANKS) if rank not in victims]
+    for rank in survivors:
+        assert job.said(rank) == [f"members: {' '.join(map(str, survivors))}", "end"], job
+
+
 def test_a_survivor_that_computes_is_named(tmp_path):
     """The others run into their limit; their contributions are delivered once all the same."""
     job = mpirun(4, "continues_late.py", limit=60, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d"))
@@ -68,9 +96,13 @@ def test_a_survivor_that_computes_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("victims", [(2,), (0, 3)])
-def test_models_stay_equal(tmp_path, victims):
+@pytest.mark.parametrize("method", ["eager-sgd", "p-reduce", "d-psgd", "sgp"])
+def test_models_stay_equal(tmp_path, method, victims):
     job = mpirun(
-        *(4, "torch_continues.py", 1, *victims), limit=90, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d")
+        *(4, "torch_continues.py", method, 1, *victims),
+        limit=90,
+        options=WITH_FAULT_TOLERANCE,
+        DEATH=str(tmp_path / "d"),
     )
     survivors = [rank for rank in range(4) if rank not in victims]
     for rank in survivors:

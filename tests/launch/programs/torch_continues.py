@@ -1,6 +1,6 @@
-"""Ranks die while an EagerOptimizer trains; the others train on, and their models are equal at the end.
+"""Ranks die while an optimizer trains; the others train on, and their models are equal at the end.
 
-torch_continues.py RANKS SEED VICTIM...
+torch_continues.py RANKS METHOD SEED VICTIM...: METHOD is "eager-sgd", or one of DecentralizedOptimizer
 """
 
 import random
@@ -12,9 +12,10 @@ from common import WORLD, arguments, say
 from death import die_later
 
 import pycollectives as pc
-from pycollectives.torch import EagerOptimizer
+from pycollectives.torch import DecentralizedOptimizer, EagerOptimizer
 
-seed, *victims = map(int, arguments())
+method, *numbers = arguments()
+seed, *victims = map(int, numbers)
 source = random.Random(f"{seed} {WORLD.rank}")
 torch.manual_seed(WORLD.rank)
 truth = torch.tensor([[1.0, -2.0, 3.0, -4.0]])
@@ -24,7 +25,11 @@ with pc.Communicator(WORLD, on_failure="continue", timeout=30) as comm:
     model = torch.nn.Linear(4, 1, bias=False)
     if comm.rank in victims:
         die_later(source.uniform(0.0, 0.3) + 0.4 * victims.index(comm.rank))
-    optimizer = EagerOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), comm, policy="majority")
+    inner = torch.optim.SGD(model.parameters(), lr=0.05)
+    if method == "eager-sgd":
+        optimizer = EagerOptimizer(inner, comm, policy="majority")
+    else:
+        optimizer = DecentralizedOptimizer(inner, comm, method)
     begin, has_time = time.monotonic(), True
     while has_time:
         for _ in range(50):

@@ -1,0 +1,162 @@
+"""The engine's side of a collective that continues after deaths: what all services share.
+
+A death ends the engine's collective. The survivors make another one together (membership.py), and calls continue in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ..support.deadline import Deadline
+from ..support.errors import ClosedError, RankFailedError, StallError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..arguments import Arguments
+    from ..collective import EngineSide
+    from ..context import Context
+
+__all__ = ["Continuing", "seconds_of"]
+
+ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
+CoreT = TypeVar("CoreT", bound="EngineSide")
+T = TypeVar("T")
+
+
+class Continuing(ABC, Generic[ArgumentsT, CoreT]):
+    """One rank's side of a collective that continues; see `membership.Recoverable`.
+
+    Calls run as `_run(action, deadline)`. An action uses the engine's collective as `_engine_side`, and is called again
+    after a recovery.
+    """
+
+    def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
+        """Make the engine's collective; collective."""
+        assert context.membership is not None
+        self._context = context
+        self._membership = context.membership
+        self._arguments = arguments
+        self._rank = context.communicator.rank
+        self._in_use = threading.RLock()  # a signal handler may abort during a recovery
+        self._left = False
+        self._has_ended = False  # all survivors had left at a recovery
+        self._core: CoreT | None = None  # None: stopped
+        self._core = self._made(deadline)
+
+    def _made(self, deadline: Deadline) -> CoreT:
+        """Make the engine's collective for the members of this epoch; collective."""
+        self._members = self._membership.members
+        self._epoch = self._membership.epoch
+        return self._made_for_members(deadline)
+
+    @abstractmethod
+    def _made_for_members(self, deadline: Deadline) -> CoreT: ...
+
+    @property
+    def _engine_side(self) -> CoreT:
+        """The engine's collective; RankFailedError if a recovery must come first."""
+        if self._has_ended:
+            raise ClosedError(f"{self._arguments.name!r} is closed")
+        if self._core is None or not self._membership.is_installed:
+            raise RankFailedError(f"{self._arguments.name}: a rank has died, and the survivors have not continued yet")
+        return self._core
+
+    def _check_not_left(self) -> None:
+        if self._left:
+            raise ClosedError(f"{self.name!r} is closed")
+
+    def deadline(self, timeout: float | None) -> Deadline:
+        """Return the deadline of a call."""
+        return Deadline(self._context.limit(timeout))
+
+    # ------------------------------------------------------------------------------------------------ calls
+
+    def _run(self, action: Callable[[], T], deadline: Deadline) -> T:
+        """Return the result of `action`; if a rank has died, recover and call it again."""
+        while True:
+            epoch = self._membership.epoch
+            try:
+                with self._exclusively():
+                    return action()
+            except RankFailedError as error:
+                failure = error
+            except StallError as error:
+                if self._epoch > 0:
+                    error.advise(f"The rank numbers above are positions in comm.members = {self._members}")
+                raise
+            self._membership.recover(failure, epoch, deadline)
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """Refuse a second thread as the engine does; wait for a recovery by another thread."""
+        if not self._in_use.acquire(blocking=self._membership.is_recovering):
+            raise self._is_busy()
+        try:
+            yield
+        finally:
+            self._in_use.release()
+
+    def _is_busy(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self.name}: called while another thread is in a call of this collective; one thread at a time, or one "
+            "collective per thread"
+        )
+
+    def _enter_soon(self) -> bool:
+        """Lock the collective; False during a recovery by another thread."""
+        if self._in_use.acquire(blocking=False):
+            return True
+        if self._membership.is_recovering:
+            return False
+        raise self._is_busy()
+
+    # ------------------------------------------------------------------------------------------------ recovering
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """See `Recoverable.stopped`."""
+        with self._in_use:
+            yield
+            if self._left and self._core is not None and self._membership.is_installed:
+                with contextlib.suppress(RankFailedError):
+                    self._core.leave()  # another thread may have left during the recovery
+
+    def end(self) -> None:
+        """See `Recoverable.end`."""
+        self._has_ended = True
+
+    # ------------------------------------------------------------------------------------------------ the state
+
+    def check_usable(self) -> None:
+        """Raise the error of the next call, unless it is a death."""
+        if self._membership.failed is not None:
+            raise self._membership.failed
+        if self._core is not None:
+            with contextlib.suppress(RankFailedError):
+                self._core.check_usable()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left."""
+        return self._left
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return self._arguments.name
+
+    @property
+    def default_timeout(self) -> float | None:
+        """Time limit of calls without one."""
+        return self._context.timeout
+
+
+def seconds_of(deadline: Deadline) -> float:
+    """Return the rest of a deadline for the engine, whose None is another limit."""
+    left = deadline.remaining()
+    return math.inf if left is None else left

@@ -1,0 +1,185 @@
+"""The synchronous averages with neighbors on a communicator with `on_failure="continue"`.
+
+The neighbors of a dead rank become neighbors of each other. When a death interrupts ranks in different steps, each
+takes the steps that the furthest has done alone: its average is its own model. From then on, all are in the same steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..agreement.continuing import Continuing, seconds_of
+from ..support.deadline import Deadline
+from ..support.errors import ClosedError, RankFailedError
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ..context import Context
+    from ..support.typing import Array
+    from .arguments import NeighborhoodArguments
+
+__all__ = ["ContinuingNeighborhood"]
+
+
+class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighborhood"]):
+    """The calls of the engine's neighborhood, which recover if a rank has died."""
+
+    def __init__(
+        self, context: Context, arguments: NeighborhoodArguments, deadline: Deadline, *, push_sum: bool
+    ) -> None:
+        """Make the engine's collective; collective."""
+        self._push_sum = push_sum
+        self._begun: Array | None = None  # the model of the step that is not done
+        self._newest: Array | None = None  # the result of the newest step that is done
+        self._weight = 1.0  # of that
+        self._steps = 0  # started
+        self._together_from = 0  # this rank takes earlier steps alone
+        self._waited = 0.0  # in former collectives
+        super().__init__(context, arguments, deadline)
+
+    def _made_for_members(self, deadline: Deadline) -> _core.Neighborhood:
+        from ..support.native import core
+
+        return core.Neighborhood(
+            self._context.engine,
+            push_sum=self._push_sum,
+            nodes=self._context.nodes,
+            timeout=deadline.remaining(),
+            **self._arguments.for_engine(self._rank, self._members, self._together_from),
+        )
+
+    # ------------------------------------------------------------------------------------------------ calls
+
+    def start(self, values: Any) -> None:
+        """As the engine's."""
+
+        def action() -> None:
+            self._check_not_left()
+            core = self._engine_side
+            if self._is_alone:
+                raise RuntimeError(f"{self.name!r}: the last step is not done")
+            if self._steps >= self._together_from:
+                core.start(values)
+            self._begun = np.array(values)
+            self._steps += 1
+
+        self._run(action, Deadline(self._context.timeout))
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether this rank takes the step that is not done alone."""
+        return self._begun is not None and self._steps <= self._together_from
+
+    def test(self) -> bool:
+        """As the engine's."""
+
+        def action() -> bool:
+            core = self._engine_side
+            return self._is_alone or core.test()
+
+        return self._run(action, Deadline(self._context.timeout))
+
+    def wait(self, out: Array, *, timeout: float | None = None) -> None:
+        """As the engine's."""
+        deadline = self.deadline(timeout)
+
+        def action() -> None:
+            core = self._engine_side
+            if self._begun is not None and self._is_alone:
+                np.copyto(out, self._begun)
+                self._weight = 1.0
+            else:
+                core.wait(out, timeout=seconds_of(deadline))
+                self._weight = core.weight
+            self._begun = None
+            if self._newest is None:
+                self._newest = np.empty_like(out)
+            np.copyto(self._newest, out)
+
+        self._run(action, deadline)
+
+    def final(self, out: Array, *, timeout: float | None = None) -> None:
+        """As the engine's. After a death, messages that were for a rank's next step are lost."""
+        deadline = self.deadline(timeout)
+
+        def action() -> None:
+            core = self._engine_side
+            if core.steps == 0 and self._newest is not None:  # none since the newest death
+                np.copyto(out, self._newest)
+                return
+            core.final(out, timeout=seconds_of(deadline))
+            self._weight = core.weight
+
+        if not self._left:
+            return self._run(action, deadline)
+        try:
+            action()
+        except (RankFailedError, ClosedError):  # a rank that has left takes no part in a recovery
+            if self._newest is None:
+                raise
+            np.copyto(out, self._newest)
+
+    def leave(self) -> None:
+        """As the engine's."""
+        if self._left or not self._enter_soon():
+            self._left = True
+            return
+        try:
+            with contextlib.suppress(RankFailedError):
+                self._engine_side.leave()
+            self._left = True
+        finally:
+            self._in_use.release()
+
+    # ------------------------------------------------------------------------------------------------ recovering
+
+    @property
+    def ended(self) -> bool:
+        """See `Recoverable.ended`."""
+        return self._left
+
+    def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
+        """See `Recoverable.read_state`."""
+        del lost
+        if self._core is not None:
+            self._waited += self._core.statistics()["waited"]
+            self._core = None
+        return {"left": self._left, "done": self._steps - (self._begun is not None)}
+
+    def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
+        """See `Recoverable.fill`: each survivor keeps its own model."""
+        del deadline
+        self._together_from = max(state["done"] for state in states if not state["left"])
+
+    def remake(self, arguments: NeighborhoodArguments, deadline: Deadline) -> None:
+        """See `Recoverable.remake`. The weights of push-sum begin anew."""
+        self._arguments = arguments
+        self._core = self._made(deadline)
+
+    def resume(self) -> None:
+        """See `Recoverable.resume`."""
+        assert self._core is not None
+        if self._left:
+            self._core.leave()
+        elif self._begun is not None and not self._is_alone:
+            self._core.start(self._begun)
+
+    # ------------------------------------------------------------------------------------------------ the state
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the engine's collective and of the former ones together."""
+        counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
+        return counts | {"waited": counts["waited"] + self._waited, "steps": self._steps}
+
+    @property
+    def steps(self) -> int:
+        """Steps that this rank has started."""
+        return self._steps
+
+    @property
+    def weight(self) -> float:
+        """Of a push-sum: of the newest result."""
+        return self._weight

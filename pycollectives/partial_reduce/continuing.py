@@ -1,0 +1,148 @@
+"""The partial reduce of a communicator with `on_failure="continue"`.
+
+A group with a dead member is dissolved: each survivor's weights are again what it gave to the call, and the call gets
+another group among the survivors. A survivor whose call had completed keeps the average.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..agreement.continuing import Continuing, seconds_of
+from ..support.errors import RankFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .. import _core
+    from ..context import Context
+    from ..support.deadline import Deadline
+    from .arguments import PartialReduceArguments
+
+__all__ = ["ContinuingReduce"]
+
+SUMMED_COUNTERS = ("averages", "cache_hits", "cache_misses", "waited")
+"""Counters summed over the former collectives."""
+
+
+class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce"]):
+    """The calls of the engine's partial reduce, which recover if a rank has died."""
+
+    def __init__(self, context: Context, arguments: PartialReduceArguments, deadline: Deadline) -> None:
+        """Make the engine's collective; collective."""
+        self._coordinator = arguments.coordinator_rank
+        self._kept = np.empty(0, np.uint8)  # the weights before the call under way
+        self._next_step = 0
+        self._steps: dict[int, int] = {}  # the next step of each member, at the newest recovery
+        self._first = 0  # sequence number of the first group of the engine's collective
+        self._sequence = 0  # ... of the next group, as far as this rank knows
+        self._counts: dict[str, float] = dict.fromkeys(SUMMED_COUNTERS, 0)  # of former collectives
+        super().__init__(context, arguments, deadline)
+
+    def _made_for_members(self, deadline: Deadline) -> _core.PartialReduce:
+        from ..support.native import core
+
+        members = self._members
+        coordinator = members.index(self._coordinator) if self._coordinator in members else 0
+        options = self._arguments.for_engine(self._context.nodes) | {"coordinator_rank": coordinator}
+        return core.PartialReduce(self._context.engine, timeout=deadline.remaining(), **options)
+
+    # ------------------------------------------------------------------------------------------------ calls
+
+    def average(
+        self, values: Any, *, step: int, group: Sequence[int] = (), timeout: float | None = None
+    ) -> tuple[tuple[int, ...], int, float, int]:
+        """As the engine's. Ranks in `group` and in the result have their original numbers."""
+        deadline = self.deadline(timeout)
+        weights = values.reshape(-1).view(np.uint8)
+        self._check_not_left()
+        is_kept = False
+
+        def action() -> tuple[tuple[int, ...], int, float, int]:
+            nonlocal is_kept
+            core = self._engine_side
+            if not is_kept:
+                self._keep(weights)
+                is_kept = True
+            chosen = [self._members.index(rank) for rank in self._partners(group, step)]
+            try:
+                members, sequence, waited, conflicts = core.average(
+                    values, step=step, group=chosen, timeout=seconds_of(deadline)
+                )
+            except RankFailedError:
+                np.copyto(weights, self._kept)
+                raise
+            self._next_step = step + 1
+            if not group:
+                sequence += self._first
+                self._sequence = max(self._sequence, sequence + 1)
+            return tuple(self._members[position] for position in members), sequence, waited, conflicts
+
+        return self._run(action, deadline)
+
+    def _keep(self, weights: np.ndarray[Any, Any]) -> None:
+        if self._kept.size != weights.size:
+            self._kept = np.empty_like(weights)
+        np.copyto(self._kept, weights)
+
+    def _partners(self, group: Sequence[int], step: int) -> list[int]:
+        """Return the members of a rule's group that are alive and take this step now.
+
+        Where a death came, some members may have completed a step that others repeat.
+        """
+        return [rank for rank in group if rank in self._members and self._steps.get(rank, 0) <= step]
+
+    def leave(self, values: Any | None = None) -> None:
+        """As the engine's."""
+        if self._left or not self._enter_soon():
+            self._left = True
+            return
+        try:
+            with contextlib.suppress(RankFailedError):
+                self._engine_side.leave(values)
+            self._left = True
+        finally:
+            self._in_use.release()
+
+    # ------------------------------------------------------------------------------------------------ recovering
+
+    @property
+    def ended(self) -> bool:
+        """See `Recoverable.ended`."""
+        return self._left
+
+    def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
+        """See `Recoverable.read_state`."""
+        del lost
+        if self._core is not None:
+            counts = self._core.statistics()
+            for name in SUMMED_COUNTERS:
+                self._counts[name] += counts[name]
+            self._core = None
+        return {"left": self._left, "member": self._rank, "step": self._next_step, "sequence": self._sequence}
+
+    def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
+        """See `Recoverable.fill`: each survivor keeps its own weights."""
+        del deadline
+        self._steps = {state["member"]: state["step"] for state in states}
+        self._first = self._sequence = max(state["sequence"] for state in states)
+
+    def remake(self, arguments: PartialReduceArguments, deadline: Deadline) -> None:
+        """See `Recoverable.remake`."""
+        self._arguments = arguments
+        self._core = self._made(deadline)
+
+    def resume(self) -> None:
+        """See `Recoverable.resume`."""
+        if self._left and self._core is not None:
+            self._core.leave()
+
+    # ------------------------------------------------------------------------------------------------ the state
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the engine's collective and of the former ones together."""
+        counts: dict[str, Any] = {"memory_bytes": 0} if self._core is None else self._core.statistics()
+        return counts | {name: counts.get(name, 0) + self._counts[name] for name in SUMMED_COUNTERS}
