@@ -89,7 +89,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-CONTINUING_SERVICES = ("partial_allreduce", "partial_reduce", "neighbor_averaging", "push_sum")
+CONTINUING_SERVICES = ("partial_allreduce", "partial_reduce", "neighbor_averaging", "push_sum", "pairwise_averaging")
 RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; all are in this call by then."""
 STATES_PER_MESSAGE = 50

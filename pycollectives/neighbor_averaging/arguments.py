@@ -11,6 +11,7 @@ import attrs
 from ..arguments import LOCAL, Arguments, Template, as_given, compared_as, creation, initial_model, model_like
 from ..support.validation import checked_choice, checked_integer
 from ..topology.arguments import AnyTopology, checked_static_topology, checked_topology, described, weights_or
+from ..topology.conversion import from_matrix
 from ..topology.weights import without
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class PushSumArguments(NeighborhoodArguments):
 
 
 def _static_topology(topology: Topology | str) -> Topology:
-    graph = checked_static_topology(topology, creation().group.size)
+    graph = checked_static_topology(topology, creation().numbered)
     graph.check_symmetric()
     graph.check_connected()
     return graph
@@ -272,21 +273,32 @@ class PairwiseArguments(Arguments):
                 f"rate: expected None under pace={self.pace!r}, which says when averages begin, got {self.rate!r}"
             )
 
-    def for_engine(self, rank: int) -> dict[str, Any]:
-        """Return the keyword arguments of the engine's collective on a rank."""
-        sides = self.topology.sides() if self.topology.is_bipartite else None
+    def for_engine(self, rank: int, members: Sequence[int] = (), active: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the keyword arguments of the engine's collective on a rank.
+
+        After deaths, `members` are the ranks that are left, and the engine numbers them from 0; `active` are those of
+        them that have not left the collective.
+        """
+        graph, vertices = self.topology, active or range(self.topology.size)
+        if len(vertices) < graph.size:
+            graph = from_matrix(without(graph.matrix(), vertices))
+        sides = graph.sides() if graph.is_bipartite else None
+        neighbors: Sequence[int] = ()
+        if rank in vertices:
+            neighbors = [vertices[vertex] for vertex in graph.in_neighbors(vertices.index(rank))]
         return {
             "name": self.name,
             "count": self.initial.buffer.count,
             "dtype_name": self.initial.buffer.dtype.name,
             "segment_bytes": self._segment_bytes(),
-            "neighbors": self.topology.in_neighbors(rank),
-            "initiates": sides is None or rank in sides[0],  # the active set of AD-PSGD, section 3.3.1
+            "neighbors": [members.index(neighbor) for neighbor in neighbors] if members else neighbors,
+            # The active set of AD-PSGD, section 3.3.1.
+            "initiates": rank in vertices and (sides is None or vertices.index(rank) in sides[0]),
             "random": self.order == "random",
             "seed": self.seed,
             "per_step": self.pace == "per_step",
             "period": 0.0 if self.rate is None else 1 / self.rate,
-            "acceleration": self._acceleration(),
+            "acceleration": self._acceleration(graph),
             "by_frequency": self.weighting == "frequency",
         }
 
@@ -296,13 +308,13 @@ class PairwiseArguments(Arguments):
             return 0
         return SEGMENT_BYTES if self.initial.device is None else SEGMENT_BYTES_ON_DEVICE
 
-    def _acceleration(self) -> tuple[float, float] | None:
+    def _acceleration(self, graph: Topology) -> tuple[float, float] | None:
         """Return the fraction of x - x~ that is kept between two averages, and alpha~ (A2CiD2, sections 3.1 and 3.3).
 
         The unit of time is an average of this rank: it needs no clock, and slow networks are accelerated as well.
         """
-        if self.acceleration is None or self.topology.size == 1:
+        if self.acceleration is None or graph.size == 1:
             return None
-        chi1, chi2 = self.topology.chi()
+        chi1, chi2 = graph.chi()
         eta = 1 / (2 * math.sqrt(chi1 * chi2))
         return math.exp(-2 * eta), math.sqrt(chi1 / chi2) / 2

@@ -19,21 +19,17 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PairwiseArguments
 
-__all__ = ["DeviceArrays", "HostArrays"]
+__all__ = ["DeviceArrays", "HostArrays", "host_model"]
 
 
 class HostArrays:
-    """The engine's collective for arrays in host memory."""
+    """A collective of arrays in host memory."""
 
-    def __init__(self, arguments: PairwiseArguments, made: dict[str, Any]) -> None:
-        """Make the collective with the engine's arguments `made`; collective."""
-        from ..support.native import core
-
+    def __init__(self, arguments: PairwiseArguments, collective: _core.PairwiseAveraging) -> None:
+        """Wrap `collective`, which was made with `arguments`."""
         self._name = arguments.name
         self._buffer = arguments.initial.buffer
-        self.collective: _core.PairwiseAveraging = core.PairwiseAveraging(
-            initial=as_bytes_exporter(array_of(arguments.initial.array)), **made
-        )
+        self.collective = collective
 
     def read(self, out: object, stream: object) -> Array:
         """As `PairwiseAveraging.read`."""
@@ -124,3 +120,8 @@ class DeviceArrays:
             )
         except (ValueError, TypeError, BufferError) as error:
             raise with_prefix(error, self._name) from None
+
+
+def host_model(arguments: PairwiseArguments) -> Array:
+    """Return the initial model in host memory, as the engine takes it."""
+    return as_bytes_exporter(array_of(arguments.initial.array))

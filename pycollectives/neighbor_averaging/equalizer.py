@@ -9,7 +9,7 @@ import numpy as np
 from ..support.errors import StallError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from .. import _core
     from ..context import Context
@@ -25,16 +25,32 @@ LONGEST_CHUNK = 64 << 10
 class Equalizer:
     """Averages chunk after chunk in rounds of all ranks; a rank that has left counts as arrived, without data.
 
-    All ranks call `average` equally often. After a `StallError`, the next call continues where it was; after another
+    All ranks call `equalize` equally often. After a `StallError`, the next call continues where it was; after another
     error, a rank can no longer call it.
+
+    Attributes
+    ----------
+    replaced
+        This rank's model before and after it was replaced by the mean, until all ranks have done so.
     """
 
-    def __init__(self, context: Context, *, count: int, dtype: np.dtype[Any], name: str, deadline: Deadline) -> None:
-        """Make an equalizer for arrays of `count` elements; collective."""
+    def __init__(
+        self,
+        context: Context,
+        models: _core.PairwiseAveraging | _core.DevicePairwiseAveraging,
+        *,
+        count: int,
+        name: str,
+        deadline: Deadline,
+    ) -> None:
+        """Make an equalizer for models of `count` elements; collective."""
         from ..support.native import core
 
+        self._models = models
         self._count = count
+        dtype = np.dtype(models.held_dtype_name)
         self._chunk = np.zeros(min(max(count, 1), LONGEST_CHUNK), dtype)
+        self.replaced: tuple[Array, Array] | None = None
         self._name = name
         self._failed = False
         self._under_way: Iterator[_core.Round] | None = None
@@ -54,18 +70,27 @@ class Equalizer:
             name=f"{name}.equalize",
         )
 
-    def average(self, read: Callable[[], Array], replace: Callable[[Array, Array], None], deadline: Deadline) -> Array:
-        """Return the mean over ranks of the arrays that `read` returns, and `replace` each by the mean; collective.
+    def equalize(self, deadline: Deadline) -> Array:
+        """Replace each rank's model by their mean, as models are held, and return it; collective.
 
-        No rank reads before all have called it, and no rank returns before all have replaced.
+        No averages run until it is done. No rank reads its model before all have called it, and no rank returns before
+        all have replaced theirs.
         """
+        self._models.pause(timeout=deadline.remaining())
+        try:
+            return self._average(deadline)
+        finally:
+            if self._under_way is None or self._failed:
+                self._models.resume()
+
+    def _average(self, deadline: Deadline) -> Array:
         if self._failed:
             raise RuntimeError(
                 f"{self._name}: unusable for equalize: an earlier call ended by an error; leave() it on all ranks"
             )
         try:
             if self._under_way is None:
-                self._under_way = self._average(read, replace)
+                self._under_way = self._rounds_of_mean()
                 self._round = next(self._under_way)
             while self._round is not None:
                 self._round.wait(timeout=deadline.remaining())
@@ -78,30 +103,28 @@ class Equalizer:
         self._under_way = None
         return self._mean
 
-    def _average(self, read: Callable[[], Array], replace: Callable[[Array, Array], None]) -> Iterator[_core.Round]:
+    def _rounds_of_mean(self) -> Iterator[_core.Round]:
         """Yield each round for which the caller must wait."""
         yield self._meet()
-        before = read()
+        before = np.empty(self._count, self._chunk.dtype)
+        self._models.read_kept(before)
         self._mean = before.copy()
         for first in range(0, self._count, self._chunk.size):
             part = self._mean[first : first + self._chunk.size]
             self._chunk[: part.size] = part
             yield self._meet()
             part[:] = self._rounds.result[: part.size]
-        replace(before, self._mean)
+        self._models.replace_held(before, self._mean)
+        self.replaced = before, self._mean
         yield self._meet()
+        self.replaced = None
 
     @property
     def failed(self) -> bool:
         """Whether a call has ended with an error after which it cannot continue."""
         return self._failed
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a call ran into its time limit and must be called again."""
-        return self._under_way is not None
-
-    def statistics(self) -> dict[str, Any]:
+    def statistics_of_rounds(self) -> dict[str, Any]:
         """Return the counters of its rounds on this rank."""
         return self._rounds.statistics()
 

@@ -11,7 +11,7 @@ from ..collective import Collective, Statistics
 from ..request import Request
 from ..support import buffers
 from .arguments import NeighborhoodArguments
-from .continuing import ContinuingNeighborhood
+from .continuing_steps import ContinuingNeighborhood
 from .model import readable_array, writable_array
 
 if TYPE_CHECKING:

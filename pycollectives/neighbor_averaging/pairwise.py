@@ -6,15 +6,14 @@ import contextlib
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, cast
 
 from ..collective import Collective, Statistics
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, TransportError
 from .arguments import PairwiseArguments
-from .arrays import DeviceArrays, HostArrays
+from .arrays import DeviceArrays, HostArrays, host_model
+from .continuing_pairs import ContinuingPairs
 from .equalizer import Equalizer
 
 if TYPE_CHECKING:
@@ -93,18 +92,30 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         """Make the engine's collectives; collective."""
         super().__init__(context, arguments, deadline)
         self._equalizing = threading.Lock()
+        self._arrays: HostArrays | DeviceArrays
+        self._equalizer: Equalizer | ContinuingPairs
+        if context.membership is not None:
+            self._equalizer = ContinuingPairs(context, arguments, deadline)
+            pairs = cast("_core.PairwiseAveraging", self._equalizer)
+            self._collective, self._arrays = pairs, HostArrays(arguments, pairs)
+            return
         made = {
             "engine": context.engine,
             "nodes": context.nodes,
             "timeout": deadline.remaining(),
             **arguments.for_engine(context.rank),
         }
-        self._arrays = (HostArrays if arguments.initial.device is None else DeviceArrays)(arguments, made)
-        self._collective = self._arrays.collective
-        self._held = np.dtype(self._collective.held_dtype_name)
+        if arguments.initial.device is None:
+            from ..support.native import core
+
+            pairs = core.PairwiseAveraging(initial=host_model(arguments), **made)
+            self._collective, self._arrays = pairs, HostArrays(arguments, pairs)
+        else:
+            self._arrays = DeviceArrays(arguments, made)
+            self._collective = self._arrays.collective
         try:
             self._equalizer = Equalizer(
-                context, count=self.count, dtype=self._held, name=arguments.name, deadline=deadline
+                context, self._collective, count=self.count, name=arguments.name, deadline=deadline
             )
         except BaseException:
             self._collective.leave()
@@ -115,6 +126,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         """See `Collective`."""
         from ..support.native import core
 
+        context.check_on_host("initial", arguments.initial)
         core.PairwiseAveraging.check(context.engine, **arguments.for_engine(context.rank))
 
     def read(self, out: BufferSpec | None = None, *, stream: Any = None) -> Array:
@@ -214,12 +226,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         if not self._equalizing.acquire(blocking=False):
             raise RuntimeError(f"{self.name}: equalize called while another thread is in it")
         try:
-            self._collective.pause(timeout=deadline.remaining())
-            try:
-                mean = self._equalizer.average(self._read_kept, self._collective.replace_held, deadline)
-            finally:
-                if not self._equalizer.is_under_way or self._equalizer.failed:
-                    self._collective.resume()
+            mean = self._equalizer.equalize(deadline)
         except RankFailedError as error:
             self._collective.set_told(error.ranks)
             raise
@@ -254,7 +261,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
     def statistics(self) -> PairwiseStatistics:
         """Return this rank's counters; local, without communication."""
         counts = self._collective.statistics()
-        equalizing = self._equalizer.statistics()
+        equalizing = self._equalizer.statistics_of_rounds()
         return PairwiseStatistics(
             exchanges=counts["averages"],
             begun=counts["begun"],
@@ -275,8 +282,3 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
 
     def _choices(self) -> list[str]:
         return [repr(self.topology)]
-
-    def _read_kept(self) -> Array:
-        held = np.empty(self.count, self._held)
-        self._collective.read_kept(held)
-        return held

@@ -84,6 +84,7 @@ def without(matrix: Matrix, kept: Sequence[int]) -> Matrix:
     among, into = matrix[np.ix_(others, others)], matrix[np.ix_(others, kept)]
     passed = np.linalg.solve(np.eye(len(others)) * (1 + 1e-12) - among, into)
     result: Matrix = matrix[np.ix_(kept, kept)] + matrix[np.ix_(kept, others)] @ passed
+    result[result < 1e-12] = 0  # rounding errors
     by_row = np.allclose(matrix.sum(axis=1), 1)
     result[np.diag_indices_from(result)] += 1 - result.sum(axis=1 if by_row else 0)
     return result

@@ -20,6 +20,8 @@ AVERAGES = (
     "reduces.py static:2",
     "averages.py neighbor_averaging ring",
     "averages.py push_sum one-peer-exponential",
+    "pairs.py ring",
+    "pairs.py bipartite-exponential",
 )
 """Programs in which ranks die that average models."""
 SHAPES = ("all", "1", "2")
@@ -96,7 +98,7 @@ def test_a_survivor_that_computes_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("victims", [(2,), (0, 3)])
-@pytest.mark.parametrize("method", ["eager-sgd", "p-reduce", "d-psgd", "sgp"])
+@pytest.mark.parametrize("method", ["eager-sgd", "p-reduce", "d-psgd", "sgp", "ad-psgd", "a2cid2"])
 def test_models_stay_equal(tmp_path, method, victims):
     job = mpirun(
         *(4, "torch_continues.py", method, 1, *victims),

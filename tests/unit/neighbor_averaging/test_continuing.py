@@ -7,7 +7,7 @@ import pytest
 
 from pycollectives.arguments import Group, creating
 from pycollectives.neighbor_averaging.arguments import NeighborAveragingArguments, PushSumArguments
-from pycollectives.neighbor_averaging.continuing import ContinuingNeighborhood
+from pycollectives.neighbor_averaging.continuing_steps import ContinuingNeighborhood
 from pycollectives.support.deadline import Deadline
 from pycollectives.support.errors import ClosedError, RankFailedError
 

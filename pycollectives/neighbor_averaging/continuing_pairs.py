@@ -1,0 +1,217 @@
+"""Pairwise averaging on a communicator with `on_failure="continue"`.
+
+The neighbors of a dead rank become neighbors of each other, and each survivor continues with its own model. An average
+that a death interrupts may have changed only one of its two models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..agreement.continuing import Continuing
+from ..support.buffers import as_bytes_exporter
+from ..support.deadline import Deadline
+from ..support.errors import RankFailedError
+from .arrays import host_model
+from .equalizer import Equalizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .. import _core
+    from ..context import Context
+    from ..support.typing import Array
+    from .arguments import PairwiseArguments
+
+__all__ = ["ContinuingPairs"]
+
+LARGEST_COUNTERS = ("staleness_max",)
+"""Counters whose largest value counts; all others but `memory_bytes` are summed over the former collectives."""
+
+
+class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]):
+    """The calls of the engine's pairwise averaging, and `equalize`, which recover if a rank has died."""
+
+    def __init__(self, context: Context, arguments: PairwiseArguments, deadline: Deadline) -> None:
+        """Make the engine's collectives; collective."""
+        self._model = host_model(arguments)  # with which the engine's collective is made
+        self._active: tuple[int, ...] = ()  # members that have not left; at first all ranks
+        self._equalized = 0  # completed calls of `equalize`
+        self._mean = self._model  # of the newest
+        self._counts: dict[str, Any] = {}  # of former collectives
+        self._waited_in_rounds = 0.0  # ... and of their `equalize`
+        super().__init__(context, arguments, deadline)
+
+    def _made_for_members(self, deadline: Deadline) -> _core.PairwiseAveraging:
+        from ..support.native import core
+
+        made = core.PairwiseAveraging(
+            engine=self._context.engine,
+            nodes=self._context.nodes,
+            timeout=deadline.remaining(),
+            initial=self._model,
+            **self._arguments.for_engine(self._rank, self._members, self._active),
+        )
+        self.held_dtype_name = made.held_dtype_name
+        try:
+            count = self._arguments.initial.buffer.count
+            self._equalizer = Equalizer(self._context, made, count=count, name=self.name, deadline=deadline)
+        except BaseException:
+            made.leave()
+            raise
+        return made
+
+    # ------------------------------------------------------------------------------------------------ calls
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """Let threads take turns: any may read and apply."""
+        with self._in_use:
+            yield
+
+    @property
+    def _engine_side(self) -> _core.PairwiseAveraging:
+        """The engine's collective; RankFailedError if a recovery must come first, also one that was interrupted."""
+        side = super()._engine_side
+        self._context.engine.check_usable()
+        return side
+
+    def read(self, out: Any) -> None:
+        """As the engine's."""
+        self._call(lambda core: core.read(out))
+
+    def apply(self, delta: Any) -> None:
+        """As the engine's."""
+        self._call(lambda core: core.apply(delta))
+
+    def _call(self, use: Callable[[_core.PairwiseAveraging], None]) -> None:
+        def action() -> None:
+            self._check_not_left()
+            use(self._engine_side)
+
+        self._run(action, Deadline(self._context.timeout))
+
+    def equalize(self, deadline: Deadline) -> Array:
+        """See `PairwiseAveraging.equalize`; return the mean as it is held."""
+        number = self._equalized
+
+        def action() -> Array:
+            if self._equalized == number:
+                self._check_not_left()
+                _ = self._engine_side
+                self._mean = self._equalizer.equalize(deadline)
+                self._equalized += 1
+            return self._mean
+
+        return self._run(action, deadline)
+
+    def leave(self) -> None:
+        """As the engine's."""
+        if not self._left:
+            self._end(self._equalizer.leave)
+
+    def abort(self) -> None:
+        """Leave at once."""
+        if not self._left:
+            self._end(self._equalizer.abort)
+
+    def _end(self, end_rounds: Callable[[], None]) -> None:
+        if not self._in_use.acquire(blocking=not self._membership.is_recovering):
+            self._left = True  # `stopped` leaves
+            return
+        try:
+            with contextlib.suppress(RankFailedError):
+                self._engine_side.leave()
+            with contextlib.suppress(RankFailedError):
+                end_rounds()
+            self._left = True
+        finally:
+            self._in_use.release()
+
+    # ------------------------------------------------------------------------------------------------ recovering
+
+    @property
+    def ended(self) -> bool:
+        """See `Recoverable.ended`."""
+        return self._left
+
+    def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
+        """See `Recoverable.read_state`."""
+        del lost
+        if self._core is not None:
+            self._counts = self._with(self._core.statistics())
+            self._waited_in_rounds += self._equalizer.statistics_of_rounds()["waited"]
+            if not self._left:
+                self._core.set_told([])
+                self._model = self._read(self._core)
+            self._core = None
+        return {"left": self._left, "member": self._rank, "equalized": self._equalized}
+
+    def _read(self, core: _core.PairwiseAveraging) -> Array:
+        held = np.empty(self._arguments.initial.buffer.count, self.held_dtype_name)
+        while True:
+            try:
+                core.read_kept(held)
+            except RankFailedError as error:  # raised once for each dead rank
+                core.set_told(error.ranks)
+            else:
+                return held
+
+    def _with(self, counts: dict[str, Any]) -> dict[str, Any]:
+        """Return the counters of an engine's collective and of the former ones together."""
+        total = counts.copy()
+        for name, before in self._counts.items():
+            if name in LARGEST_COUNTERS:
+                total[name] = max(before, counts[name])
+            elif name != "memory_bytes":
+                total[name] = before + counts[name]
+        return total
+
+    def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
+        """See `Recoverable.fill`: each survivor keeps its model. All have replaced it by the mean, or none."""
+        del deadline
+        self._active = tuple(state["member"] for state in states if not state["left"])
+        replaced = self._equalizer.replaced
+        if self._left or replaced is None:
+            return
+        before, mean = replaced
+        if max(state["equalized"] for state in states) > self._equalized:
+            self._equalized, self._mean = self._equalized + 1, mean
+        else:
+            self._model = self._model + (before - mean)
+        self._equalizer.replaced = None
+
+    def remake(self, arguments: PairwiseArguments, deadline: Deadline) -> None:
+        """See `Recoverable.remake`. Momentum begins anew."""
+        self._arguments = arguments
+        buffer = arguments.initial.buffer
+        self._model = as_bytes_exporter(self._model.astype(buffer.dtype))
+        self._core = self._made(deadline)
+
+    def resume(self) -> None:
+        """See `Recoverable.resume`."""
+        if self._left and self._core is not None:
+            self._core.leave()
+            self._equalizer.leave()
+
+    # ------------------------------------------------------------------------------------------------ the state
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the engine's collective and of the former ones together."""
+        return self._counts | {"memory_bytes": 0} if self._core is None else self._with(self._core.statistics())
+
+    def statistics_of_rounds(self) -> dict[str, Any]:
+        """See `Equalizer.statistics_of_rounds`."""
+        counts = self._equalizer.statistics_of_rounds()
+        return counts | {"waited": counts["waited"] + self._waited_in_rounds}
+
+    @property
+    def failed(self) -> bool:
+        """Whether `equalize` cannot continue."""
+        return self._equalizer.failed
+
+    def set_told(self, dead: Sequence[int]) -> None:
+        """Do nothing: calls continue."""
