@@ -89,7 +89,14 @@ __all__ = [
 
 T = TypeVar("T")
 
-CONTINUING_SERVICES = ("partial_allreduce", "partial_reduce", "neighbor_averaging", "push_sum", "pairwise_averaging")
+CONTINUING_SERVICES = (
+    "partial_allreduce",
+    "partial_reduce",
+    "neighbor_averaging",
+    "push_sum",
+    "pairwise_averaging",
+    "hop",
+)
 RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; all are in this call by then."""
 STATES_PER_MESSAGE = 50

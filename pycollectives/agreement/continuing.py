@@ -66,6 +66,11 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
             raise RankFailedError(f"{self._arguments.name}: a rank has died, and the survivors have not continued yet")
         return self._core
 
+    @property
+    def _first_number(self) -> int:
+        """The number of the first round, step or group of the engine's collective."""
+        return 0
+
     def _check_not_left(self) -> None:
         if self._left:
             raise ClosedError(f"{self.name!r} is closed")
@@ -87,7 +92,10 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
                 failure = error
             except StallError as error:
                 if self._epoch > 0:
-                    error.advise(f"The rank numbers above are positions in comm.members = {self._members}")
+                    error.advise(
+                        f"The rank numbers above are positions in comm.members = {self._members}; rounds, steps and "
+                        f"groups count from {self._first_number}"
+                    )
                 raise
             self._membership.recover(failure, epoch, deadline)
 

@@ -9,10 +9,12 @@ import attrs
 from ..arguments import Arguments, Template, as_given, compared_as, creation, initial_model_on_host, template_on_host
 from ..support.validation import checked_choice, checked_integer, checked_rank
 from ..topology.arguments import checked_static_topology, described
+from ..topology.conversion import from_matrix
+from ..topology.survivors import without
 from .modes import MOST, Mode, NotifyAck, Skip, Standard, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ..topology.graph import Topology
 
@@ -24,7 +26,7 @@ LONGEST_GAP = 1 << 16
 
 
 def _topology(topology: Topology | str) -> Topology:
-    graph = checked_static_topology(topology, creation().group.size)
+    graph = checked_static_topology(topology, creation().numbered)
     graph.check_connected()
     if graph.default_weights == "given":
         raise ValueError(
@@ -114,18 +116,25 @@ class HopArguments(Arguments):
                 f"out-neighbors, got {self.skip!r}; use BackupWorkers(n) or BoundedStaleness(s)"
             )
 
-    def for_engine(self) -> dict[str, Any]:
-        """Return the arguments as the engine takes them."""
-        ranks = range(self.topology.size)
+    def for_engine(self, members: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the arguments as the engine takes them.
+
+        After deaths, `members` are the ranks that are left, and the engine numbers them from 0.
+        """
+        graph, mode = self.topology, self.mode.engine_arguments()
+        if 0 < len(members) < graph.size:
+            graph = from_matrix(without(graph.matrix(), members))
+            mode["backup"] = min(mode["backup"], *(len(graph.in_neighbors(rank)) for rank in range(graph.size)))
+        ranks = range(graph.size)
         return {
-            **self.mode.engine_arguments(),
+            **mode,
             "count": self.initial.buffer.count,
             "dtype_name": self.initial.buffer.dtype.name,
             "max_ig": self.max_ig,
             "skip": None if self.skip is None else (self.skip.max_jump, self.skip.trigger),
             "serial": self.computation == "serial",
-            "in_neighbors": [self.topology.in_neighbors(rank) for rank in ranks],
-            "out_neighbors": [self.topology.out_neighbors(rank) for rank in ranks],
+            "in_neighbors": [graph.in_neighbors(rank) for rank in ranks],
+            "out_neighbors": [graph.out_neighbors(rank) for rank in ranks],
             "name": self.name,
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..collective import Collective, Statistics
 from ..support import buffers
 from ..support.validation import checked_integer, with_prefix
 from .arguments import HopArguments
+from .continuing import ContinuingHop
 from .modes import MOST
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ class Hop(Collective[HopArguments]):
         self._parameters = model.view()
         self._parameters.flags.writeable = False
         self._next = 0
+        if context.membership is not None:
+            self._collective = cast("_core.Hop", ContinuingHop(context, arguments, deadline, model=model))
+            return
         self._collective = core.Hop(
             context.engine,
             model=buffers.as_bytes_exporter(model),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsFloat
 
 import attrs
@@ -12,12 +11,13 @@ from ..arguments import LOCAL, Arguments, Template, as_given, compared_as, creat
 from ..support.validation import checked_choice, checked_integer
 from ..topology.arguments import AnyTopology, checked_static_topology, checked_topology, described, weights_or
 from ..topology.conversion import from_matrix
-from ..topology.weights import without
+from ..topology.survivors import among, without
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..topology.graph import Topology
+    from ..topology.weights import Matrix
 
 __all__ = ["NeighborAveragingArguments", "NeighborhoodArguments", "PairwiseArguments", "PushSumArguments"]
 
@@ -73,16 +73,17 @@ class NeighborhoodArguments(Arguments):
         After deaths, `members` are the ranks that are left, and the engine numbers them from 0. `first`: the number of
         the first step.
         """
-        period = self.topology.period
-        of_members = 0 < len(members) < self.topology.size
-        step_of = (
-            partial(self._step_among, members.index(rank), members) if of_members else partial(self._step_of, rank)
-        )
+        if 0 < len(members) < self.topology.size:
+            position = members.index(rank)
+            steps = [_step_in(matrix, position) for matrix in among(self.topology, self.weights, members)]
+        else:
+            steps = [self._step_of(rank, step) for step in range(self.topology.period)]
+        first %= len(steps)
         return {
             "count": self.like.buffer.count,
             "dtype_name": self.like.buffer.dtype.name,
             "overlap": self.overlap,
-            "steps": [step_of((first + step) % period) for step in range(period)],
+            "steps": steps[first:] + steps[:first],
             "name": self.name,
         }
 
@@ -93,14 +94,14 @@ class NeighborhoodArguments(Arguments):
         _, given = graph.shares_of(rank, self.weights)
         return own, sorted(taken.items()), sorted(given.items())
 
-    def _step_among(self, position: int, members: Sequence[int], step: int) -> Step:
-        """The same by positions in `members`, without the other ranks."""
-        matrix = without(self.topology.at(step).matrix(self.weights), members)
-        taken, given = (
-            [(peer, float(weight)) for peer, weight in enumerate(weights) if peer != position and weight > 0]
-            for weights in (matrix[position], matrix[:, position])
-        )
-        return float(matrix[position, position]), taken, given
+
+def _step_in(matrix: Matrix, rank: int) -> Step:
+    """Return the neighbors of a rank in a matrix of weights, with their weights."""
+    taken, given = (
+        [(peer, float(weight)) for peer, weight in enumerate(weights) if peer != rank and weight > 0]
+        for weights in (matrix[rank], matrix[:, rank])
+    )
+    return float(matrix[rank, rank]), taken, given
 
 
 @attrs.frozen

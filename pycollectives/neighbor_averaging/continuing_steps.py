@@ -51,10 +51,14 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
             **self._arguments.for_engine(self._rank, self._members, self._together_from),
         )
 
+    @property
+    def _first_number(self) -> int:
+        return self._together_from
+
     # ------------------------------------------------------------------------------------------------ calls
 
-    def start(self, values: Any) -> None:
-        """As the engine's."""
+    def start(self, values: Any, *, timeout: float | None = None) -> None:
+        """As the engine's, within a limit: it waits if a rank has died."""
 
         def action() -> None:
             self._check_not_left()
@@ -63,10 +67,10 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
                 raise RuntimeError(f"{self.name!r}: the last step is not done")
             if self._steps >= self._together_from:
                 core.start(values)
-            self._begun = np.array(values)
+            self._begun = np.array(values).reshape(-1)
             self._steps += 1
 
-        self._run(action, Deadline(self._context.timeout))
+        self._run(action, self.deadline(timeout))
 
     @property
     def _is_alone(self) -> bool:
@@ -88,16 +92,15 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
         def action() -> None:
             core = self._engine_side
-            if self._begun is not None and self._is_alone:
-                np.copyto(out, self._begun)
-                self._weight = 1.0
+            if self._is_alone:
+                self._give(self._begun, out)
             else:
                 core.wait(out, timeout=seconds_of(deadline))
                 self._weight = core.weight
             self._begun = None
             if self._newest is None:
-                self._newest = np.empty_like(out)
-            np.copyto(self._newest, out)
+                self._newest = np.empty_like(out.reshape(-1))
+            np.copyto(self._newest, out.reshape(-1))
 
         self._run(action, deadline)
 
@@ -107,8 +110,8 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
         def action() -> None:
             core = self._engine_side
-            if core.steps == 0 and self._newest is not None:  # none since the newest death
-                np.copyto(out, self._newest)
+            if core.steps == 0:  # none with the survivors
+                self._give_last(out)
                 return
             core.final(out, timeout=seconds_of(deadline))
             self._weight = core.weight
@@ -118,9 +121,20 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         try:
             action()
         except (RankFailedError, ClosedError):  # a rank that has left takes no part in a recovery
-            if self._newest is None:
-                raise
-            np.copyto(out, self._newest)
+            self._give_last(out)
+
+    def _give_last(self, out: Array) -> None:
+        """Give the model of the step that has begun, or else the newest result."""
+        last = self._newest if self._begun is None else self._begun
+        if last is None:
+            raise RuntimeError(f"{self.name!r}: final: no step was started")
+        self._give(last, out)
+
+    def _give(self, model: Array | None, out: Array) -> None:
+        """Give a model that the engine's collective has not made, with the weight with which push-sum begins."""
+        assert model is not None
+        np.copyto(out.reshape(-1), model)
+        self._weight = 1.0
 
     def leave(self) -> None:
         """As the engine's."""
@@ -156,7 +170,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
     def remake(self, arguments: NeighborhoodArguments, deadline: Deadline) -> None:
         """See `Recoverable.remake`. The weights of push-sum begin anew."""
-        self._arguments = arguments
+        self._arguments, self._weight = arguments, 1.0
         self._core = self._made(deadline)
 
     def resume(self) -> None:

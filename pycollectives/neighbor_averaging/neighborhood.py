@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -131,7 +131,7 @@ class Neighborhood(Collective[ArgumentsT]):
     """
 
     push_sum: ClassVar[bool]
-    _collective: _core.Neighborhood
+    _collective: _core.Neighborhood | ContinuingNeighborhood
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
@@ -142,8 +142,7 @@ class Neighborhood(Collective[ArgumentsT]):
         self._shown: Array | None = None
         self._request: StepRequest | None = None
         if context.membership is not None:
-            made = ContinuingNeighborhood(context, arguments, deadline, push_sum=self.push_sum)
-            self._collective = cast("_core.Neighborhood", made)
+            self._collective = ContinuingNeighborhood(context, arguments, deadline, push_sum=self.push_sum)
             return
         self._collective = core.Neighborhood(
             context.engine,
@@ -177,11 +176,17 @@ class Neighborhood(Collective[ArgumentsT]):
         ClosedError
             This rank has left.
         """
-        array = readable_array(w, self._template.buffer, self.name)
+        return self._start(w, None)
+
+    def _start(self, w: BufferSpec, timeout: float | None) -> StepRequest:
+        array = buffers.as_bytes_exporter(readable_array(w, self._template.buffer, self.name))
         before = self._request
+        limit: dict[str, Any] = {}
+        if isinstance(self._collective, ContinuingNeighborhood):  # its calls wait if a rank has died
+            limit = {"timeout": timeout}
         if before is not None and before._said_done:
-            before.wait(timeout=0.0)
-        self._collective.start(buffers.as_bytes_exporter(array))
+            before.wait(**(limit or {"timeout": 0.0}))
+        self._collective.start(array, **limit)
         self._request = StepRequest(self, self._collective.steps - 1)
         return self._request
 
@@ -220,7 +225,7 @@ class Neighborhood(Collective[ArgumentsT]):
         array = self._writable(w)
         step = self._request
         if step is None or step._info is not None or step._in_place is None:
-            step = self.start(array)
+            step = self._start(array, timeout)
             step._in_place = array
         elif step._in_place.__array_interface__["data"] != array.__array_interface__["data"]:
             raise RuntimeError(

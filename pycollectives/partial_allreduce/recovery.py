@@ -99,6 +99,10 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
             **self._arguments.for_engine(self._context.nodes),
         )
 
+    @property
+    def _first_number(self) -> int:
+        return self._base
+
     # ------------------------------------------------------------------------------------------------ contributions
 
     def _contribute_now(self, contribution: Contribution, core: _core.PartialAllreduce) -> None:

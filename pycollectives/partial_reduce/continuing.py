@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .. import _core
     from ..context import Context
     from ..support.deadline import Deadline
+    from ..support.typing import Array
     from .arguments import PartialReduceArguments
 
 __all__ = ["ContinuingReduce"]
@@ -34,7 +35,8 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
     def __init__(self, context: Context, arguments: PartialReduceArguments, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
         self._coordinator = arguments.coordinator_rank
-        self._kept = np.empty(0, np.uint8)  # the weights before the call under way
+        self._in_call: Array | None = None  # the weights of a call that is not done; also after its time limit
+        self._kept = np.empty(0, np.uint8)  # ... and a copy of them
         self._next_step = 0
         self._steps: dict[int, int] = {}  # the next step of each member, at the newest recovery
         self._first = 0  # sequence number of the first group of the engine's collective
@@ -50,6 +52,10 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
         options = self._arguments.for_engine(self._context.nodes) | {"coordinator_rank": coordinator}
         return core.PartialReduce(self._context.engine, timeout=deadline.remaining(), **options)
 
+    @property
+    def _first_number(self) -> int:
+        return self._first
+
     # ------------------------------------------------------------------------------------------------ calls
 
     def average(
@@ -57,24 +63,17 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
     ) -> tuple[tuple[int, ...], int, float, int]:
         """As the engine's. Ranks in `group` and in the result have their original numbers."""
         deadline = self.deadline(timeout)
-        weights = values.reshape(-1).view(np.uint8)
         self._check_not_left()
-        is_kept = False
 
         def action() -> tuple[tuple[int, ...], int, float, int]:
-            nonlocal is_kept
             core = self._engine_side
-            if not is_kept:
-                self._keep(weights)
-                is_kept = True
+            if self._in_call is None:
+                self._keep(values.reshape(-1).view(np.uint8))
             chosen = [self._members.index(rank) for rank in self._partners(group, step)]
-            try:
-                members, sequence, waited, conflicts = core.average(
-                    values, step=step, group=chosen, timeout=seconds_of(deadline)
-                )
-            except RankFailedError:
-                np.copyto(weights, self._kept)
-                raise
+            members, sequence, waited, conflicts = core.average(
+                values, step=step, group=chosen, timeout=seconds_of(deadline)
+            )
+            self._in_call = None
             self._next_step = step + 1
             if not group:
                 sequence += self._first
@@ -83,10 +82,11 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
 
         return self._run(action, deadline)
 
-    def _keep(self, weights: np.ndarray[Any, Any]) -> None:
+    def _keep(self, weights: Array) -> None:
         if self._kept.size != weights.size:
             self._kept = np.empty_like(weights)
         np.copyto(self._kept, weights)
+        self._in_call = weights
 
     def _partners(self, group: Sequence[int], step: int) -> list[int]:
         """Return the members of a rule's group that are alive and take this step now.
@@ -122,6 +122,9 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
             for name in SUMMED_COUNTERS:
                 self._counts[name] += counts[name]
             self._core = None
+        if self._in_call is not None:  # the engine has stopped, and writes no part of an average any more
+            np.copyto(self._in_call, self._kept)
+            self._in_call = None
         return {"left": self._left, "member": self._rank, "step": self._next_step, "sequence": self._sequence}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Neighbors: TypeAlias = Sequence[tuple[int, ...]]
 
-__all__ = ["KINDS", "Matrix", "dense", "row", "sums", "without"]
+__all__ = ["KINDS", "Matrix", "dense", "row", "sums"]
 
 Matrix = npt.NDArray[np.float64]
 
@@ -65,26 +65,3 @@ def sums(kind: str, incoming: Neighbors, outgoing: Neighbors, given: Matrix | No
         for peer, weight in weights.items():
             columns[peer] += weight
     return rows, columns
-
-
-def without(matrix: Matrix, kept: Sequence[int]) -> Matrix:
-    """Return the weights among the ranks in `kept`, where the others pass on at once what they would get.
-
-    This is the stochastic complement (Meyer, "Stochastic complementation, uncoupling Markov chains, and the theory of
-    nearly reducible systems", SIAM Review 1989, section 2): rows or columns that sum to 1 still do, symmetric weights
-    stay symmetric, and a connected graph stays connected. What would never leave the others stays with its rank.
-
-    >>> ring = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
-    >>> without(ring, [0, 1, 2])
-    array([[0.625, 0.25 , 0.125],
-           [0.25 , 0.5  , 0.25 ],
-           [0.125, 0.25 , 0.625]])
-    """
-    others = [rank for rank in range(len(matrix)) if rank not in kept]
-    among, into = matrix[np.ix_(others, others)], matrix[np.ix_(others, kept)]
-    passed = np.linalg.solve(np.eye(len(others)) * (1 + 1e-12) - among, into)
-    result: Matrix = matrix[np.ix_(kept, kept)] + matrix[np.ix_(kept, others)] @ passed
-    result[result < 1e-12] = 0  # rounding errors
-    by_row = np.allclose(matrix.sum(axis=1), 1)
-    result[np.diag_indices_from(result)] += 1 - result.sum(axis=1 if by_row else 0)
-    return result

@@ -22,10 +22,13 @@ class ExactMean:
     ----------
     rounds
         The partial allreduce that computes it.
+    count
+        The elements of the vector.
     """
 
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
         """Create the mean for arrays with the count and dtype of `like`."""
+        self.count = like.size
         self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
         self.rounds.discards = False  # no later mean delivers missing values
         self._round: Round | None = None

@@ -144,8 +144,14 @@ class WithMean(Exchange[AveragingT]):
     """A method that also computes the mean of all models, when ranks settle."""
 
     def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
-        self._mean = ExactMean(comm, shown.values, f"{name}.mean")
+        self._mean = ExactMean(comm, np.resize(shown.values, self._count_of_mean(comm, shown)), f"{name}.mean")
         super().__init__(comm, shown, name, **options)
+
+    @staticmethod
+    def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
+        """Return the elements of a rank's term of the mean."""
+        del comm
+        return shown.values.size
 
     def leave(self) -> None:
         """Leave without waiting for other ranks."""
@@ -189,7 +195,7 @@ class Stepwise(WithMean[StepwiseT]):
             return
         if self._settled is None:
             self._settled = self._sum(deadline)
-        self._shown.show(self._mean(self._settled, deadline))
+        self._shown.show(self._model_of(self._mean(self._settled, deadline)))
         self._settled = None
         self._left = True
 
@@ -214,6 +220,10 @@ class Stepwise(WithMean[StepwiseT]):
     @abstractmethod
     def _sum(self, deadline: Deadline) -> Array:
         """Return this rank's term of the mean, after it has left."""
+
+    def _model_of(self, mean: Array) -> Array:
+        """Return the model of the mean of the terms."""
+        return mean
 
 
 class DPsgd(Stepwise[NeighborAveraging]):
@@ -277,7 +287,17 @@ class Sgp(Stepwise[PushSum]):
     def _sum(self, deadline: Deadline) -> Array:
         change = self._shown.change()
         model = self.averaging.final(timeout=deadline.remaining()) if self.averaging.steps else self._model
-        return model * self.averaging.weight + change
+        term = model * self.averaging.weight + change
+        return term if term.size == self._mean.count else np.append(term, term.dtype.type(self.averaging.weight))
+
+    @staticmethod
+    def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
+        """Add the weight where ranks may die: those of the survivors do not sum to their number."""
+        return shown.values.size + (comm.on_failure == "continue")
+
+    def _model_of(self, mean: Array) -> Array:
+        size = self._model.size
+        return mean if mean.size == size else mean[:size] / mean[size]
 
 
 class Hop(Stepwise[HopCollective]):
@@ -321,8 +341,8 @@ class PReduce(Stepwise[PartialReduce]):
 
     def after_update(self, deadline: Deadline) -> None:
         """Average the updated model with this rank's next group, and show it. After an error it cannot continue."""
-        if self.averaging.failed is None:
-            self._model += self._shown.change()
+        self._model += self._shown.change()
+        self._shown.take_change()
         self.averaging.average(self._model, timeout=deadline.remaining())
         self._shown.show(self._model)
 

@@ -20,8 +20,13 @@ AVERAGES = (
     "reduces.py static:2",
     "averages.py neighbor_averaging ring",
     "averages.py push_sum one-peer-exponential",
+    "averages.py push_sum star",
     "pairs.py ring",
     "pairs.py bipartite-exponential",
+    "hops.py standard",
+    "hops.py backup:1",
+    "hops.py staleness:2",
+    "hops.py notify-ack",
 )
 """Programs in which ranks die that average models."""
 SHAPES = ("all", "1", "2")
@@ -98,7 +103,7 @@ def test_a_survivor_that_computes_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("victims", [(2,), (0, 3)])
-@pytest.mark.parametrize("method", ["eager-sgd", "p-reduce", "d-psgd", "sgp", "ad-psgd", "a2cid2"])
+@pytest.mark.parametrize("method", ["eager-sgd", "p-reduce", "d-psgd", "sgp", "ad-psgd", "a2cid2", "hop"])
 def test_models_stay_equal(tmp_path, method, victims):
     job = mpirun(
         *(4, "torch_continues.py", method, 1, *victims),

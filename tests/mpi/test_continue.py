@@ -86,8 +86,8 @@ def test_a_round_that_stalls_goes_on(comm):
 
 
 def test_what_does_not_continue_is_refused(comm):
-    with pytest.raises(ValueError, match=r"hop: expected partial_allreduce, .*, mean, .* with on_failure='continue'"):
-        comm.hop(np.zeros(2))
+    with pytest.raises(ValueError, match=r"expected partial_allreduce, .*, mean, .* with on_failure='continue'"):
+        comm.parameter_server(np.zeros(2))
     with pytest.raises(ValueError, match="on_failure='raise', and call shrink"):
         comm.preduce(np.zeros(2), range(comm.size))
     with pytest.raises(RuntimeError, match="continues by itself"):
@@ -144,3 +144,41 @@ def test_the_launcher_must_be_fault_tolerant(monkeypatch):
 def test_ranks_must_agree():
     with pytest.raises(pc.MismatchError, match="on_failure"):
         pc.Communicator(WORLD, on_failure="continue" if WORLD.rank else "raise", timeout=LIMIT)
+
+
+def test_models_may_have_any_shape(comm):
+    with comm.neighbor_averaging(np.zeros((2, 3))) as averaging:
+        averaging.average(np.ones(6))
+        averaging.start(np.ones((6, 1))).wait()
+        assert (averaging.result == 1).all()
+        assert (averaging.final(np.empty((3, 2))) == 1).all()
+
+
+def test_a_step_begins_where_the_last_was_tested(comm):
+    with comm.push_sum(np.zeros(2)) as averaging:
+        for _ in range(3):
+            request = averaging.start(np.ones(2))
+            while not request.test():
+                pass
+        assert (request.wait().step, averaging.steps) == (2, 3)
+        assert averaging.result == pytest.approx(1)
+
+
+def test_a_hop_and_a_model(comm):
+    with comm.hop(np.zeros(2)) as hop:
+        for _ in hop.iterations(5):
+            hop.step(np.ones(2))
+        assert (hop.iteration, hop.statistics().iterations) == (4, 5)
+        assert hop.parameters == pytest.approx(5)
+    with comm.pairwise_averaging(np.full(2, float(comm.rank))) as model:
+        model.apply(np.ones(2))
+        assert model.equalize() == pytest.approx(1 + (comm.size - 1) / 2)
+        assert model.statistics().applied == 1
+
+
+def test_groups_are_of_ranks(comm):
+    weights = np.full(2, float(comm.rank))
+    with comm.partial_reduce(weights, groups=pc.groups.StaticGroups(comm.size)) as reduce:
+        info = reduce.average(weights, step=1)
+        assert info.group == tuple(range(comm.size))
+        assert weights == pytest.approx((comm.size - 1) / 2)

@@ -30,7 +30,7 @@ with comm:
     if comm.rank in victims:
         die_later(source.uniform(0.0, 0.4) * APART_S + APART_S * victims.index(comm.rank))
     pause = 2 * (APART_S * len(victims) + 0.1) / steps
-    sequences = []
+    sequences, largest = [], 0
     for step in range(steps):
         time.sleep(source.uniform(0, pause))
         before = comm.members
@@ -40,11 +40,13 @@ with comm:
         assert comm.rank in info.group
         assert set(info.group) <= set(before), (info, before)
         sequences.append(info.sequence)
+        largest = max(largest, len(info.group))
     assert sequences == sorted(sequences), sequences
     statistics = pr.statistics()
     assert statistics.averages == steps, statistics
     pr.leave()
     assert pr.closed
+    assert largest > 1
     assert comm.mean(comm.rank) == np.mean(comm.members)
     survivors = comm.members
 assert [change.epoch for change in changes] == list(range(1, len(changes) + 1))

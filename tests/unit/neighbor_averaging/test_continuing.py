@@ -55,14 +55,15 @@ class PlayedCore:
 @pytest.fixture
 def played(monkeypatch):
     """Rank 0 of three; rank 2 dies when the newest core is dead, and the others are in step `others`."""
-    play = SimpleNamespace(cores=[], others=0)
+    play = SimpleNamespace(cores=[], others=0, limits=[])
 
     def make(collective, _deadline):
         collective._members, collective._epoch = ((0, 1, 2), (0, 1))[bool(play.cores)], len(play.cores)
         play.cores.append(PlayedCore())
         return play.cores[-1]
 
-    def recover(_error, _epoch, _deadline):
+    def recover(_error, _epoch, deadline):
+        play.limits.append(deadline.remaining())
         own = play.collective.read_state((2,))
         play.collective.fill([own, {"left": False, "done": play.others}], Deadline(None))
         play.collective.remake(play.collective._arguments, Deadline(None))
@@ -139,11 +140,56 @@ def test_the_final_model_outlives_a_death(played):
         averaging.start(out)
 
 
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("has_left", [True, False])
+@pytest.mark.parametrize("others", [0, 5])
+def test_the_final_model_is_that_of_a_step_that_has_begun(played, others, has_left, steps):
+    averaging = played.collective
+    for _ in range(steps):
+        step(averaging, 1.0)
+    averaging.start(np.full(2, 2.0))
+    played.cores[0].is_dead, played.others = True, others
+    if has_left:
+        averaging.leave()
+    out = np.empty(2)
+    averaging.final(out)
+    is_alone = has_left or others > 0
+    assert out.tolist() == ([2.0] * 2 if is_alone else [12.0] * 2)
+    assert averaging.weight == (1.0 if is_alone else 0.5)
+
+
+def test_the_weight_begins_anew(played):
+    averaging = played.collective
+    step(averaging, 1.0)
+    assert averaging.weight == 0.5
+    played.cores[0].is_dead = True
+    out = np.empty(2)
+    averaging.final(out)
+    assert (out.tolist(), averaging.weight) == ([11.0] * 2, 1.0)
+
+
+def test_arrays_may_have_another_shape(played):
+    averaging = played.collective
+    averaging.start(np.full((1, 2), 1.0))
+    played.cores[0].is_dead, played.others = True, 3
+    out = np.empty((2, 1))
+    averaging.wait(out)
+    assert out.tolist() == [[1.0], [1.0]]
+    averaging.final(out)
+    assert out.tolist() == [[1.0], [1.0]]
+
+
+def test_a_recovery_in_start_has_its_limit(played):
+    played.cores[0].is_dead = True
+    played.collective.start(np.ones(2), timeout=5.0)
+    assert 4.0 < played.limits[0] <= 5.0
+
+
 def test_a_rank_that_has_left_leaves_again(played):
     averaging = played.collective
     step(averaging, 1.0)
     averaging.leave()
-    averaging._membership.recover(None, 0, None)
+    averaging._membership.recover(None, 0, Deadline(None))
     assert played.cores[1].has_left
     out = np.empty(2)
     averaging.final(out)

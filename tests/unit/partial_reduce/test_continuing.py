@@ -10,7 +10,7 @@ from pycollectives.arguments import Group, creating
 from pycollectives.partial_reduce.arguments import PartialReduceArguments
 from pycollectives.partial_reduce.continuing import ContinuingReduce
 from pycollectives.support.deadline import Deadline
-from pycollectives.support.errors import ClosedError, RankFailedError
+from pycollectives.support.errors import ClosedError, RankFailedError, StallError
 
 
 class PlayedCore:
@@ -18,9 +18,12 @@ class PlayedCore:
 
     def __init__(self):
         self.calls = []
-        self.is_dead = self.has_left = False
+        self.is_dead = self.has_left = self.stalls = False
 
     def average(self, values, *, step, group, timeout):
+        if self.stalls:
+            values[:1] = -1
+            raise StallError("average: not done")
         if self.is_dead:
             values[: values.size // 2] = -1
             raise RankFailedError("rank 2 has died", [2])
@@ -71,6 +74,18 @@ def test_weights_are_as_before_the_call_that_is_repeated(played):
     info = played.reduce.average(weights, step=0)
     assert weights.tolist() == [10.0, 11.0, 12.0, 13.0]
     assert info == ((0, 1), 0, 0.5, 0)
+
+
+def test_weights_are_as_before_a_call_that_was_given_up(played):
+    """The engine may write a part of the average after the time limit, until it stops."""
+    weights = np.arange(4.0)
+    played.cores[0].stalls = True
+    with pytest.raises(StallError):
+        played.reduce.average(weights, step=0)
+    weights[2] = -1
+    played.cores[0].stalls, played.cores[0].is_dead = False, True
+    played.reduce.average(weights, step=0)
+    assert weights.tolist() == [10.0, 11.0, 12.0, 13.0]
 
 
 def test_numbers_are_those_of_the_communicator(played):

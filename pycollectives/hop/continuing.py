@@ -1,0 +1,164 @@
+"""Hop on a communicator with `on_failure="continue"`.
+
+The neighbors of a dead rank become neighbors of each other. A rank that is behind the furthest survivor takes the
+iterations up to that one's alone: it only adds its changes. From then on, all take part in the same iterations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..agreement.continuing import Continuing, seconds_of
+from ..support.buffers import as_bytes_exporter
+from ..support.errors import RankFailedError
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ..context import Context
+    from ..support.deadline import Deadline
+    from ..support.typing import Array
+    from .arguments import HopArguments
+
+__all__ = ["ContinuingHop"]
+
+
+class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
+    """The calls of the engine's Hop, which recover if a rank has died."""
+
+    def __init__(self, context: Context, arguments: HopArguments, deadline: Deadline, *, model: Array) -> None:
+        """Make the engine's collective; collective."""
+        self._model = model  # the engine changes it
+        self._kept = model.copy()  # between calls
+        self._is_in_iteration = False
+        self._last = 0  # of the newest `enter`
+        self._counts: dict[str, Any] = {}  # of former collectives
+        self._alone = 0  # iterations that this rank has taken alone
+        self._first = 0  # iteration with which the engine's collective began
+        self.iteration = 0
+        self._next = 0  # the iteration after the newest that has ended
+        self.received: list[tuple[int, int]] = []
+        super().__init__(context, arguments, deadline)
+
+    def _made_for_members(self, deadline: Deadline) -> _core.Hop:
+        from ..support.native import core
+
+        return core.Hop(
+            self._context.engine,
+            model=as_bytes_exporter(self._model),
+            checks=self._context.checks.on,
+            nodes=self._context.nodes,
+            timeout=deadline.remaining(),
+            **self._arguments.for_engine(self._members),
+        )
+
+    @property
+    def _first_number(self) -> int:
+        return self._first
+
+    # ------------------------------------------------------------------------------------------------ calls
+
+    def enter(self, last: int, *, timeout: float | None = None) -> int:
+        """As the engine's."""
+        deadline = self.deadline(timeout)
+
+        def action() -> int:
+            self._check_not_left()
+            core = self._engine_side
+            if self._is_alone:
+                raise RuntimeError(f"{self.name!r}: iteration {self.iteration} has not ended; call step first")
+            if self._is_in_iteration or self._next >= self._first:
+                self.iteration = self._first + core.enter(last - self._first, timeout=seconds_of(deadline))
+                self._note_received(core)
+            else:
+                self.iteration = self._next
+            self._is_in_iteration, self._last = True, last
+            np.copyto(self._kept, self._model)
+            return self.iteration
+
+        return self._run(action, deadline)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether this rank is in an iteration that it takes alone."""
+        return self._is_in_iteration and self.iteration < self._first
+
+    def step(self, delta: Any, *, timeout: float | None = None) -> None:
+        """As the engine's."""
+        deadline = self.deadline(timeout)
+
+        def action() -> None:
+            self._check_not_left()
+            core = self._engine_side
+            if self._is_alone:
+                self._model += delta.view(self._model.dtype).reshape(self._model.shape)
+                self._alone += 1
+            else:
+                core.step(delta, timeout=seconds_of(deadline))
+                self._note_received(core)
+            self._is_in_iteration, self._next = False, self.iteration + 1
+            np.copyto(self._kept, self._model)
+
+        self._run(action, deadline)
+
+    def _note_received(self, core: _core.Hop) -> None:
+        self.received = [(self._members[rank], self._first + iteration) for rank, iteration in core.received]
+
+    def leave(self) -> None:
+        """As the engine's."""
+        if self._left or not self._enter_soon():
+            self._left = True
+            return
+        try:
+            with contextlib.suppress(RankFailedError):
+                self._engine_side.leave()
+            self._left = True
+        finally:
+            self._in_use.release()
+
+    # ------------------------------------------------------------------------------------------------ recovering
+
+    @property
+    def ended(self) -> bool:
+        """See `Recoverable.ended`."""
+        return self._left
+
+    def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
+        """See `Recoverable.read_state`."""
+        del lost
+        if self._core is not None:
+            self._counts = self._with(self._core.statistics())
+            self._core = None
+        np.copyto(self._model, self._kept)
+        return {"left": self._left, "iteration": self.iteration if self._is_in_iteration else self._next}
+
+    def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
+        """See `Recoverable.fill`: each survivor keeps its own model."""
+        del deadline
+        self._first = max(state["iteration"] for state in states if not state["left"])
+
+    def remake(self, arguments: HopArguments, deadline: Deadline) -> None:
+        """See `Recoverable.remake`."""
+        self._arguments = arguments
+        self._core = self._made(deadline)
+
+    def resume(self) -> None:
+        """See `Recoverable.resume`."""
+        assert self._core is not None
+        if self._left:
+            self._core.leave()
+        elif self._is_in_iteration and self.iteration == self._first:
+            self._core.enter(max(self._last - self._first, 0))  # its first iteration, which waits for nothing
+
+    # ------------------------------------------------------------------------------------------------ the state
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the engine's collective and of the former ones together."""
+        counts = self._counts if self._core is None else self._with(self._core.statistics())
+        return counts | {"iterations": counts["iterations"] + self._alone}
+
+    def _with(self, counts: dict[str, Any]) -> dict[str, Any]:
+        former = {name: count for name, count in self._counts.items() if name != "memory_bytes"}
+        return counts | {name: counts[name] + count for name, count in former.items()}

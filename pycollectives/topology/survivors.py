@@ -1,0 +1,63 @@
+"""The weights among the ranks that are left when others have died."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .arguments import AnyTopology
+    from .weights import Matrix
+
+__all__ = ["among", "without"]
+
+
+def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> list[Matrix]:
+    """Return the weights of each step of a period among the ranks in `kept`, by their order.
+
+    If they are connected only by way of the others' steps, each step has the weights of all steps together.
+
+    >>> from .time_varying import alternating_exponential_ring
+    >>> [matrix[0].tolist() for matrix in among(alternating_exponential_ring(4), None, [0, 3])]
+    [[0.75, 0.25], [0.75, 0.25]]
+    """
+    steps = [topology.at(step).matrix(weights) for step in range(topology.period)]
+    parts = [without(step, kept) for step in steps]
+    if _is_connected(np.sum(parts, axis=0)):
+        return parts
+    whole: Matrix = np.mean(steps, axis=0)
+    return [without(whole, kept)] * len(steps)
+
+
+def _is_connected(matrix: Matrix) -> bool:
+    """Return whether there is a path from each rank to each other."""
+    reached = (matrix > 0) | np.eye(len(matrix), dtype=bool)
+    for _ in range(len(matrix).bit_length()):
+        reached = reached @ reached
+    return bool(reached.all())
+
+
+def without(matrix: Matrix, kept: Sequence[int]) -> Matrix:
+    """Return the weights among the ranks in `kept`, where the others pass on at once what they would get.
+
+    This is the stochastic complement (Meyer, "Stochastic complementation, uncoupling Markov chains, and the theory of
+    nearly reducible systems", SIAM Review 1989, section 2): rows or columns that sum to 1 still do, symmetric weights
+    stay symmetric, and a connected graph stays connected. What would never leave the others stays with its rank.
+
+    >>> ring = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
+    >>> without(ring, [0, 1, 2])
+    array([[0.625, 0.25 , 0.125],
+           [0.25 , 0.5  , 0.25 ],
+           [0.125, 0.25 , 0.625]])
+    """
+    others = [rank for rank in range(len(matrix)) if rank not in kept]
+    among, into = matrix[np.ix_(others, others)], matrix[np.ix_(others, kept)]
+    passed = np.linalg.solve(np.eye(len(others)) * (1 + 1e-12) - among, into)
+    result: Matrix = matrix[np.ix_(kept, kept)] + matrix[np.ix_(kept, others)] @ passed
+    result[result < 1e-12] = 0  # rounding errors
+    by_row = np.allclose(matrix.sum(axis=1), 1)
+    result[np.diag_indices_from(result)] += 1 - result.sum(axis=1 if by_row else 0)
+    return result
