@@ -85,7 +85,7 @@ class Creation(NamedTuple):
 
     @property
     def numbered(self) -> int:
-        """The ranks that have a number: those of the group, and those that have died."""
+        """The ranks that have a number, with the dead ones."""
         return self.original_size or self.group.size
 
 

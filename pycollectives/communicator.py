@@ -87,8 +87,8 @@ class Communicator:
     on_failure
         The effect of a rank's death. "raise": every call raises `RankFailedError`, and `shrink` makes a communicator
         of the survivors. "continue": the next call of each survivor waits until all survivors make one, and then
-        continues without the dead ranks. It supports arrays in host memory, but not `hop`, `parameter_server` and
-        `preduce`, and needs a job that outlives a rank. docs/howto/after-a-death.md has the rules.
+        continues without the dead ranks. It supports arrays in host memory, but not `parameter_server`, `preduce` and
+        queues, and needs a job that outlives a rank. docs/howto/after-a-death.md has the rules.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
         there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of

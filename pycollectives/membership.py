@@ -4,7 +4,7 @@ A call that finds a dead rank recovers, in the application's thread, together wi
 
   stop      The engine stops, and no thread is in a call of a collective. Nothing completes on this rank from now on.
   shrink    The survivors agree on the members and make a communicator, with a new engine (agreement/shrinking.py).
-  collect   Each rank sends its number of completed rounds of each collective to the others.
+  collect   Each rank sends its state of each collective to the others, such as the number of completed rounds.
   fill      If a round completed on some survivors only, one of them sends its result to the others.
   remake    Each collective is made again, and takes over the results that this rank has not received.
   install   When all survivors have made all of them, each contributes again the data that no completed round contains.
@@ -63,11 +63,11 @@ if TYPE_CHECKING:
         def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
             """Read this rank's state as plain values, after all survivors have stopped.
 
-            `left` is True if it takes no part, `completed` the number of completed rounds, `rank` this rank's position.
+            `left` is True if it takes no part. The rest is for `fill`.
             """
 
         def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-            """Receive the newest round from a survivor that has it; collective. `states`: of all survivors."""
+            """Take over what all survivors must have in common; collective. `states`: of all survivors."""
 
         def remake(self, arguments: Any, deadline: Deadline) -> None:
             """Make the engine's side again, without contributions; collective."""

@@ -1,7 +1,7 @@
 """Hop on a communicator with `on_failure="continue"`.
 
-The neighbors of a dead rank become neighbors of each other. A rank that is behind the furthest survivor takes the
-iterations up to that one's alone: it only adds its changes. From then on, all take part in the same iterations.
+The neighbors of a dead rank become neighbors of each other. A rank that is behind the furthest survivor takes its
+iterations without neighbors until it is in the same one. In them it only adds its changes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         self._is_in_iteration = False
         self._last = 0  # of the newest `enter`
         self._counts: dict[str, Any] = {}  # of former collectives
-        self._alone = 0  # iterations that this rank has taken alone
+        self._caught_up = 0  # iterations that this rank has taken without neighbors
         self._first = 0  # iteration with which the engine's collective began
         self.iteration = 0
         self._next = 0  # the iteration after the newest that has ended
@@ -67,7 +67,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         def action() -> int:
             self._check_not_left()
             core = self._engine_side
-            if self._is_alone:
+            if self._catches_up:
                 raise RuntimeError(f"{self.name!r}: iteration {self.iteration} has not ended; call step first")
             if self._is_in_iteration or self._next >= self._first:
                 self.iteration = self._first + core.enter(last - self._first, timeout=seconds_of(deadline))
@@ -81,8 +81,8 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         return self._run(action, deadline)
 
     @property
-    def _is_alone(self) -> bool:
-        """Whether this rank is in an iteration that it takes alone."""
+    def _catches_up(self) -> bool:
+        """Whether this rank is in an iteration without neighbors."""
         return self._is_in_iteration and self.iteration < self._first
 
     def step(self, delta: Any, *, timeout: float | None = None) -> None:
@@ -92,9 +92,9 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         def action() -> None:
             self._check_not_left()
             core = self._engine_side
-            if self._is_alone:
+            if self._catches_up:
                 self._model += delta.view(self._model.dtype).reshape(self._model.shape)
-                self._alone += 1
+                self._caught_up += 1
             else:
                 core.step(delta, timeout=seconds_of(deadline))
                 self._note_received(core)
@@ -135,7 +135,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         return {"left": self._left, "iteration": self.iteration if self._is_in_iteration else self._next}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`: each survivor keeps its own model."""
+        """See `Recoverable.fill`. Each survivor keeps its own model."""
         del deadline
         self._first = max(state["iteration"] for state in states if not state["left"])
 
@@ -157,7 +157,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the engine's collective and of the former ones together."""
         counts = self._counts if self._core is None else self._with(self._core.statistics())
-        return counts | {"iterations": counts["iterations"] + self._alone}
+        return counts | {"iterations": counts["iterations"] + self._caught_up}
 
     def _with(self, counts: dict[str, Any]) -> dict[str, Any]:
         former = {name: count for name, count in self._counts.items() if name != "memory_bytes"}

@@ -277,8 +277,8 @@ class PairwiseArguments(Arguments):
     def for_engine(self, rank: int, members: Sequence[int] = (), active: Sequence[int] = ()) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on a rank.
 
-        After deaths, `members` are the ranks that are left, and the engine numbers them from 0; `active` are those of
-        them that have not left the collective.
+        After deaths, `members` are the ranks that are left, and the engine numbers them from 0. The `active` members
+        have not left the collective.
         """
         graph, vertices = self.topology, active or range(self.topology.size)
         if len(vertices) < graph.size:

@@ -171,7 +171,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return total
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`: each survivor keeps its model. All have replaced it by the mean, or none."""
+        """See `Recoverable.fill`. Each survivor keeps its model. All have replaced it by the mean, or none."""
         del deadline
         self._active = tuple(state["member"] for state in states if not state["left"])
         replaced = self._equalizer.replaced
@@ -185,7 +185,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         self._equalizer.replaced = None
 
     def remake(self, arguments: PairwiseArguments, deadline: Deadline) -> None:
-        """See `Recoverable.remake`. Momentum begins anew."""
+        """See `Recoverable.remake`. Momentum begins again."""
         self._arguments = arguments
         buffer = arguments.initial.buffer
         self._model = as_bytes_exporter(self._model.astype(buffer.dtype))

@@ -1,7 +1,7 @@
 """The synchronous averages with neighbors on a communicator with `on_failure="continue"`.
 
 The neighbors of a dead rank become neighbors of each other. When a death interrupts ranks in different steps, each
-takes the steps that the furthest has done alone: its average is its own model. From then on, all are in the same steps.
+takes the steps that the furthest has done without neighbors, and keeps its own model. Afterwards all are in one step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         self._newest: Array | None = None  # the result of the newest step that is done
         self._weight = 1.0  # of that
         self._steps = 0  # started
-        self._together_from = 0  # this rank takes earlier steps alone
+        self._together_from = 0  # this rank takes earlier steps without neighbors
         self._waited = 0.0  # in former collectives
         super().__init__(context, arguments, deadline)
 
@@ -58,12 +58,12 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     # ------------------------------------------------------------------------------------------------ calls
 
     def start(self, values: Any, *, timeout: float | None = None) -> None:
-        """As the engine's, within a limit: it waits if a rank has died."""
+        """As the engine's, within a limit, since it waits if a rank has died."""
 
         def action() -> None:
             self._check_not_left()
             core = self._engine_side
-            if self._is_alone:
+            if self._catches_up:
                 raise RuntimeError(f"{self.name!r}: the last step is not done")
             if self._steps >= self._together_from:
                 core.start(values)
@@ -73,8 +73,8 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         self._run(action, self.deadline(timeout))
 
     @property
-    def _is_alone(self) -> bool:
-        """Whether this rank takes the step that is not done alone."""
+    def _catches_up(self) -> bool:
+        """Whether this rank takes its open step without neighbors."""
         return self._begun is not None and self._steps <= self._together_from
 
     def test(self) -> bool:
@@ -82,7 +82,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
         def action() -> bool:
             core = self._engine_side
-            return self._is_alone or core.test()
+            return self._catches_up or core.test()
 
         return self._run(action, Deadline(self._context.timeout))
 
@@ -92,7 +92,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
         def action() -> None:
             core = self._engine_side
-            if self._is_alone:
+            if self._catches_up:
                 self._give(self._begun, out)
             else:
                 core.wait(out, timeout=seconds_of(deadline))
@@ -127,7 +127,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         """Give the model of the step that has begun, or else the newest result."""
         last = self._newest if self._begun is None else self._begun
         if last is None:
-            raise RuntimeError(f"{self.name!r}: final: no step was started")
+            raise RuntimeError(f"{self.name!r}: final needs a step, and none was started")
         self._give(last, out)
 
     def _give(self, model: Array | None, out: Array) -> None:
@@ -164,12 +164,12 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         return {"left": self._left, "done": self._steps - (self._begun is not None)}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`: each survivor keeps its own model."""
+        """See `Recoverable.fill`. Each survivor keeps its own model."""
         del deadline
         self._together_from = max(state["done"] for state in states if not state["left"])
 
     def remake(self, arguments: NeighborhoodArguments, deadline: Deadline) -> None:
-        """See `Recoverable.remake`. The weights of push-sum begin anew."""
+        """See `Recoverable.remake`. The weights of push-sum begin again."""
         self._arguments, self._weight = arguments, 1.0
         self._core = self._made(deadline)
 
@@ -178,7 +178,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         assert self._core is not None
         if self._left:
             self._core.leave()
-        elif self._begun is not None and not self._is_alone:
+        elif self._begun is not None and not self._catches_up:
             self._core.start(self._begun)
 
     # ------------------------------------------------------------------------------------------------ the state

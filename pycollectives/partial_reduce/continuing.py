@@ -1,7 +1,7 @@
 """The partial reduce of a communicator with `on_failure="continue"`.
 
-A group with a dead member is dissolved: each survivor's weights are again what it gave to the call, and the call gets
-another group among the survivors. A survivor whose call had completed keeps the average.
+A group with a dead member is dissolved. Each survivor has its own weights again, and its call gets another group among
+the survivors. A survivor whose call had completed keeps the average.
 """
 
 from __future__ import annotations
@@ -122,13 +122,13 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
             for name in SUMMED_COUNTERS:
                 self._counts[name] += counts[name]
             self._core = None
-        if self._in_call is not None:  # the engine has stopped, and writes no part of an average any more
+        if self._in_call is not None:  # the engine has stopped, and no longer writes
             np.copyto(self._in_call, self._kept)
             self._in_call = None
         return {"left": self._left, "member": self._rank, "step": self._next_step, "sequence": self._sequence}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`: each survivor keeps its own weights."""
+        """See `Recoverable.fill`. Each survivor keeps its own weights."""
         del deadline
         self._steps = {state["member"]: state["step"] for state in states}
         self._first = self._sequence = max(state["sequence"] for state in states)

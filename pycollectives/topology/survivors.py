@@ -41,7 +41,7 @@ def _is_connected(matrix: Matrix) -> bool:
 
 
 def without(matrix: Matrix, kept: Sequence[int]) -> Matrix:
-    """Return the weights among the ranks in `kept`, where the others pass on at once what they would get.
+    """Return the weights among the ranks in `kept`, where the others pass values on at once.
 
     This is the stochastic complement (Meyer, "Stochastic complementation, uncoupling Markov chains, and the theory of
     nearly reducible systems", SIAM Review 1989, section 2): rows or columns that sum to 1 still do, symmetric weights

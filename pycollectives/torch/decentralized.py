@@ -223,7 +223,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
             The time limit was reached, or ranks have died. Call again to continue. Under "p-reduce" the step cannot
-            continue: call `abort`.
+            continue, except after a death with `on_failure="continue"`: call `abort`.
         ClosedError
             This rank has left.
         """

@@ -292,7 +292,7 @@ class Sgp(Stepwise[PushSum]):
 
     @staticmethod
     def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
-        """Add the weight where ranks may die: those of the survivors do not sum to their number."""
+        """Add the weight where ranks may die. The survivors' weights do not sum to their number."""
         return shown.values.size + (comm.on_failure == "continue")
 
     def _model_of(self, mean: Array) -> Array:
