@@ -89,14 +89,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-CONTINUING_SERVICES = (
-    "partial_allreduce",
-    "partial_reduce",
-    "neighbor_averaging",
-    "push_sum",
-    "pairwise_averaging",
-    "hop",
-)
+CONTINUING = ["partial_allreduce", "partial_reduce", "neighbor_averaging", "push_sum", "pairwise_averaging", "hop"]
 RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; all are in this call by then."""
 STATES_PER_MESSAGE = 50
@@ -174,9 +167,9 @@ class Membership:
 
     def refuse(self, call: str) -> None:
         """Raise ValueError if a service does not continue after a death."""
-        if call not in CONTINUING_SERVICES:
+        if call not in CONTINUING:
             raise ValueError(
-                f"{call}: expected {', '.join(CONTINUING_SERVICES)}, mean, agree or is_same_on_all_ranks with "
+                f"{call}: expected {', '.join(CONTINUING)}, mean, agree or is_same_on_all_ranks with "
                 "on_failure='continue'; "
                 "otherwise use on_failure='raise', and call shrink after a RankFailedError"
             )
