@@ -18,14 +18,14 @@ cd "$(dirname "$0")/.."
 suites=${SUITES:-model plan unit launch alone mpi}
 shapes=${SHAPES:-flat mixed board}
 # What each pass of the suite mpi is for in CI: flat-1 the paths of one rank, flat-5 a tree of messages that is no power
-# of two, mixed-3 both transports, mixed-8 three leaders and more ranks than cores, board-2 one transport on two ranks.
+# of two, mixed-3 both transports, mixed-6 three leaders and more ranks than cores, board-2 one transport on two ranks.
 # Two ranks that send messages are a pass on the MPICH wheel (.ci/ci.steps).
-declare -A ranks_of=([flat]="1 5" [mixed]="3 8" [board]="2")
+declare -A ranks_of=([flat]="1 5" [mixed]="3 6" [board]="2")
 with_training=${TRAINING:-board-2}
 limit=${SECONDS_PER_RUN:-900}
 again=
 if [ -n "${NIGHTLY:-}" ]; then
-  ranks_of=([flat]="1 2 3 4 5 7 8" [mixed]="3 8" [board]="2 3 8")
+  ranks_of=([flat]="1 2 3 4 5 7 8" [mixed]="3 6 8" [board]="2 3 8")
   with_training=${TRAINING:-flat-1 flat-5 mixed-3 board-2}
   export NIGHTLY PYC_TEST_CASES=${PYC_TEST_CASES:-96}
   limit=${SECONDS_PER_RUN:-2700}
@@ -70,7 +70,7 @@ passes() {
     has "${RANKS:-${ranks_of[$shape]}}" "$n" || continue
     case $shape in
       flat) per_node=1 ;;
-      mixed) ((n > 2)) || continue; per_node=$((n > 4 ? 3 : 2)) ;;  # the last node has fewer
+      mixed) ((n > 2)) || continue; per_node=$((n > 6 ? 3 : 2)) ;;  # the last node may have fewer
       board) ((n > 1)) || continue; per_node=all ;;  # one rank is one node
     esac
     echo "$shape:$per_node$(has "$with_training" "$shape-$n" && echo :training)"
@@ -97,7 +97,7 @@ for suite in $suites; do
       cases=${PYC_CASES:-${NIGHTLY:+10000}}
       run "$limit" "plans" env ${cases:+PYC_CASES=$cases} pytest --numprocesses=auto --dist=worksteal tests/plan
       ;;
-    unit) run "$limit" "units" pytest --numprocesses=5 --dist=worksteal tests/unit ;;  # many sleep
+    unit) run "$limit" "units" pytest --numprocesses=4 --dist=worksteal tests/unit ;;  # many sleep
     launch) run "$limit" "launched programs" pytest --numprocesses=4 --dist=worksteal -m "not alone" tests/launch ;;
     # Some measure, or look at all of the machine, and want it for themselves.
     alone) run "$limit" "launched programs, one at a time" pytest -m alone tests/launch ;;

@@ -38,7 +38,8 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
     def __init__(self, context: Context, arguments: PairwiseArguments, deadline: Deadline) -> None:
         """Make the engine's collectives; collective."""
         self._model = host_model(arguments)  # with which the engine's collective is made
-        self._active: tuple[int, ...] = ()  # members that have not left; at first all ranks
+        assert context.membership is not None
+        self._active = context.membership.members  # without those that have left
         self._equalized = 0  # completed calls of `equalize`
         self._mean = self._model  # of the newest
         self._counts: dict[str, Any] = {}  # of former collectives

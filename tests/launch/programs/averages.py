@@ -46,5 +46,7 @@ with comm:
     if service == "neighbor_averaging":
         assert (averaging.final() == model).all()
     assert averaging.statistics().steps == steps
+    with getattr(comm, service)(model, topology=graph) as another:
+        another.average(model)
 say("members:", *survivors)
 say("end")

@@ -42,6 +42,9 @@ with comm:
     assert statistics.iterations + statistics.skipped == steps, statistics
     if "staleness" not in mode:  # updates of later iterations count in it
         assert steps - comm.size <= hop.parameters[0] <= steps + comm.size, hop.parameters
+    with comm.hop(model, topology="ring", mode=mode) as another:
+        for _ in another.iterations(2):
+            another.step(ones)
     survivors = comm.members
 say("members:", *survivors)
 say("end")

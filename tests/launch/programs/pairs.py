@@ -41,5 +41,8 @@ with comm:
     mean = model.equalize()
     assert abs(mean[0] - steps) < 3, mean  # of one average and each death, a part may be lost
     assert (model.read() == mean).all()
+    with comm.pairwise_averaging(np.zeros(count), topology=graph) as another:
+        another.apply(np.ones(count))
+        assert (another.equalize() == 1).all()
 say("members:", *survivors)
 say("end")

@@ -45,6 +45,8 @@ with comm:
     statistics = pr.statistics()
     assert statistics.averages == steps, statistics
     pr.leave()
+    with comm.partial_reduce(weights, groups=groups) as another:
+        another.average(weights)
     assert pr.closed
     assert largest > 1
     assert comm.mean(comm.rank) == np.mean(comm.members)

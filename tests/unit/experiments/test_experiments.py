@@ -55,6 +55,7 @@ def test_what_the_catalogue_names_is_there(experiment):
         assert settings.batch % experiment.ranks == 0
 
 
+@pytest.mark.nightly
 def test_the_hyperplane_has_the_ideal_speedups_that_the_papers_load_allows():
     jobs = {job.name: job.with_seed(1) for job in find("hyperplane").jobs}
     of = {name: ideal_steps_per_s(settings, Plan.of(settings, rank=0, ranks=8)) for name, settings in jobs.items()}

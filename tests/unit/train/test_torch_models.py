@@ -114,7 +114,9 @@ def test_same_steps_same_bits(make):
     np.testing.assert_array_equal(*weights)
 
 
-@pytest.mark.parametrize(("environment", "threads"), [({}, "1"), ({"OMP_NUM_THREADS": "2"}, "2")])
+@pytest.mark.parametrize(
+    ("environment", "threads"), [pytest.param({}, "1", marks=pytest.mark.nightly), ({"OMP_NUM_THREADS": "2"}, "2")]
+)
 def test_one_thread_unless_told_otherwise(environment, threads):
     program = (
         "import torch\n"
@@ -322,7 +324,7 @@ needs_distributed = pytest.mark.skipif(
 
 
 @needs_distributed
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_below_distributed_data_parallel(tmp_path, size):
     ranks = [
         subprocess.Popen(
