@@ -1,10 +1,10 @@
-"""Measure how soon the survivors of a death continue: from the kill to their next completed round.
+"""Measure how soon the survivors of a death continue: from the kill to their next completed step.
 
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 8 python -m pycollectives bench survive --kills 4
 
-Ranks make rounds of a partial allreduce and are killed one after the other. The survivors continue in it. With
-`--on-failure raise` they get `RankFailedError`, shrink their communicator, create the collective again, and make a
-round.
+Ranks make rounds of a partial allreduce, or steps of another program, and are killed one after the other. The survivors
+continue in it. With `--on-failure raise` they get `RankFailedError`, shrink their communicator, create the collective
+again, and make a round.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -27,10 +27,11 @@ import pycollectives as pc
 from common.cli import Common, RunError, common_options, launch
 from common.output import Column, Domain, Records, Table, origin, version
 from common.policies import PolicyName
+from common.survivors import Program, make_program
 
 TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next")}
 """Times since the kill until a survivor has the error and the new communicator, or the change of the members, and then
-the result of its first round."""
+the result of its first step."""
 
 
 def _columns(times: tuple[str, ...]) -> list[Column]:
@@ -52,6 +53,14 @@ def _columns(times: tuple[str, ...]) -> list[Column]:
     help="The rank to kill: any rank, the lowest rank of a node, or rank 0.",
 )
 @click.option(
+    "--program",
+    type=click.Choice(["allreduce", "optimizer", "groups", "gossip", "hop"]),
+    default="allreduce",
+    show_default=True,
+    help="What the ranks do: rounds of a partial allreduce, steps of EagerOptimizer (needs PyTorch), or averages of "
+    "models: P-Reduce, D-PSGD or Hop.",
+)
+@click.option(
     "--policy", default="majority", show_default=True, help="Policy of the rounds, one of the policies of `skew`."
 )
 @click.option(
@@ -61,8 +70,12 @@ def _columns(times: tuple[str, ...]) -> list[Column]:
     show_default=True,
     help="`on_failure` of the communicator.",
 )
-def survive(common: Common, kills: int | None, every: float, what: str, policy: str, on_failure: str) -> None:
+def survive(
+    common: Common, kills: int | None, every: float, what: str, program: str, policy: str, on_failure: str
+) -> None:
     world = MPI.COMM_WORLD
+    if on_failure == "raise" and program != "allreduce":
+        raise click.UsageError("--program: expected allreduce with --on-failure raise")
     kills = kills or max(1, world.size - 2)
     if kills >= world.size:
         raise click.UsageError(f"--kills: expected fewer than the {world.size} ranks, got {kills}")
@@ -72,7 +85,7 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
     except ValueError as error:
         raise click.UsageError(f"--policy: {error}") from None
     if common.list_only:
-        print(f"# ranks {world.size}\nallreduce {name}, {kills} kills of a {what}, every {every:g} s")
+        print(f"# ranks {world.size}\n{program} {name}, {kills} kills of a {what}, every {every:g} s")
         return
     source = origin(MPI.Get_library_version())
     domain = Domain.of(world, common.ranks_per_node)
@@ -81,9 +94,8 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
         draw = np.random.default_rng(common.seed)  # the same on all ranks
         comm = pc.Communicator(world, ranks_per_node=common.ranks_per_node, timeout=30.0, on_failure=on_failure)
         if on_failure == "continue":
-            seconds = _continue(
-                comm, name, [_death(every, draw, deaths / str(number)) for number in range(kills)], what
-            )
+            of_victims = [_death(every, draw, deaths / str(number)) for number in range(kills)]
+            seconds = _continue(comm, make_program(program, comm, name), of_victims, what)
         else:
             seconds = []
             for number in range(kills):
@@ -100,7 +112,7 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
         f"pycollectives Survival v{version()}",
         [
             f"ranks {world.size}, {domain}",
-            f"allreduce {name}, on_failure={on_failure}",
+            f"{program} {name}, on_failure={on_failure}",
             f"{kills} kills of a {what} by SIGKILL, every {every:g} s, seed {common.seed}",
             f"{source['mpi']}, commit {source['commit']}",
         ],
@@ -119,7 +131,7 @@ def survive(common: Common, kills: int | None, every: float, what: str, policy: 
                 "path": domain.path,
                 "ranks": world.size,
                 "ranks_per_node": domain.ranks_per_node,
-                "program": "allreduce",
+                "program": program,
                 "policy": str(name),
                 "heal": "none",
                 "on_failure": on_failure,
@@ -159,29 +171,20 @@ def _victim(comm: pc.Communicator, what: str, choice: np.random.Generator) -> in
     return int(choice.choice(list(among)))
 
 
-def _continue(comm: pc.Communicator, policy: PolicyName, deaths: list[_Death], what: str) -> list[tuple[float, ...]]:
-    """Make rounds while victims die; return the `TIMES` of all survivors in seconds, and check every contribution."""
+def _continue(comm: pc.Communicator, program: Program, deaths: list[_Death], what: str) -> list[tuple[float, ...]]:
+    """Make steps while victims die; return the `TIMES` of all survivors in seconds."""
     changed: list[float] = []
     comm.on_change(lambda _: changed.append(time.monotonic()))
-    mine = np.zeros(comm.size, np.int64)
-    mine[comm.rank] = 1
-    total, made = np.zeros_like(mine), 0
     own = []
-    with comm.partial_allreduce(mine, policy=policy.build(0), missed="sum") as ar:
-        for death in deaths:
-            victim = _victim(comm, what, death.draw)
-            if comm.rank == victim:
-                threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
-            lost: tuple[int, ...] = ()
-            while victim not in lost:
-                time.sleep(0.001)  # a step
-                result, info = ar.allreduce(mine)
-                total, made, lost = total + result, made + 1, info.lost
-            own.append((changed[-1] - death.time(), time.monotonic() - death.time()))
-        ar.flush()
-        total += ar.result
-    if total[comm.rank] != made or not comm.is_same_on_all_ranks(total):
-        raise RunError(f"rank {comm.rank} made {made} contributions, and the survivors received {total.tolist()}")
+    for death in deaths:
+        victim = _victim(comm, what, death.draw)
+        if comm.rank == victim:
+            threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
+        while victim in comm.members:
+            time.sleep(0.001)  # a step
+            program.step()
+        own.append((changed[-1] - death.time(), time.monotonic() - death.time()))
+    program.end()
     return [each for one in comm.mpi_comm.allgather(own) for each in one]
 
 

@@ -16,12 +16,20 @@ BENCH = Path(__file__).parents[2] / "bench" / "survive.py"
 
 
 @pytest.mark.parametrize(
-    ("what", "ranks_per_node", "on_failure"),
-    [("rank", "all", "raise"), ("coordinator", "2", "raise"), ("leader", "2", "continue")],
+    ("what", "ranks_per_node", "on_failure", "program"),
+    [
+        ("rank", "all", "raise", "allreduce"),
+        ("coordinator", "2", "raise", "allreduce"),
+        ("leader", "2", "continue", "allreduce"),
+        ("rank", "all", "continue", "groups"),
+        ("coordinator", "1", "continue", "gossip"),
+        ("leader", "2", "continue", "hop"),
+        pytest.param("rank", "2", "continue", "optimizer", marks=pytest.mark.nightly),
+    ],
 )
-def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure):
+def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure, program):
     options = ["--kills", "2", "--every", "0.2", "--what", what, "--ranks-per-node", ranks_per_node]
-    options += ["--on-failure", on_failure]
+    options += ["--on-failure", on_failure, "--program", program]
     command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, str(BENCH), *options]
     job = run([*command, "--json", str(tmp_path / "survive.jsonl")], limit=90, env=environment())
     assert job.status == 0, job
@@ -32,5 +40,5 @@ def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure):
     assert times == sorted(times), record
     assert times[-1] < 20_000, record
     assert record["lost"] == (3 + 2 if on_failure == "raise" else 0)
-    assert (record["wrong"], record["verified"], record["kills"]) == (0, True, 2)
+    assert (record["wrong"], record["verified"], record["kills"], record["program"]) == (0, True, 2, program)
     assert "# pycollectives Survival" in job.out, job

@@ -1,0 +1,145 @@
+"""The programs that survivors continue: each makes steps, and checks at its end that no value was lost or mixed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from .cli import RunError
+
+if TYPE_CHECKING:
+    import pycollectives as pc
+
+    from .policies import PolicyName
+
+__all__ = ["Program", "make_program"]
+
+COUNT = 1024
+"""Elements of a model."""
+
+
+class Program(Protocol):
+    """A program whose ranks may die."""
+
+    def step(self) -> None:
+        """Make a step; return when it is complete on this rank."""
+
+    def end(self) -> None:
+        """End; collective. RunError if a value was wrong."""
+
+
+def make_program(name: str, comm: pc.Communicator, policy: PolicyName) -> Program:
+    """Make a program; collective."""
+    if name == "allreduce":
+        return _Allreduce(comm, policy)
+    if name == "optimizer":
+        return _Optimizer(comm, policy)
+    return {"groups": _Groups, "gossip": _Gossip, "hop": _Hop}[name](comm)
+
+
+class _Allreduce:
+    """Every contribution of a survivor is in one round."""
+
+    def __init__(self, comm: pc.Communicator, policy: PolicyName) -> None:
+        self._comm = comm
+        self._mine = np.zeros(comm.size, np.int64)
+        self._mine[comm.rank] = 1
+        self._total, self._made = np.zeros_like(self._mine), 0
+        self._collective = comm.partial_allreduce(self._mine, policy=policy.build(0), missed="sum")
+
+    def step(self) -> None:
+        result, _ = self._collective.allreduce(self._mine)
+        self._total, self._made = self._total + result, self._made + 1
+
+    def end(self) -> None:
+        self._collective.flush()
+        self._total += self._collective.result
+        self._collective.leave()
+        if self._total[self._comm.rank] != self._made or not self._comm.is_same_on_all_ranks(self._total):
+            raise RunError(
+                f"rank {self._comm.rank} made {self._made} contributions, and the survivors received "
+                f"{self._total.tolist()}"
+            )
+
+
+class _Optimizer:
+    """Models are the same at the end, but for rounding."""
+
+    def __init__(self, comm: pc.Communicator, policy: PolicyName) -> None:
+        import torch
+
+        from pycollectives.torch import EagerOptimizer
+
+        self._comm = comm
+        self._model = torch.nn.Linear(COUNT, 1, bias=False)
+        self._input = torch.ones(COUNT)
+        inner = torch.optim.SGD(self._model.parameters(), lr=0.1 / COUNT)
+        self._optimizer = EagerOptimizer(inner, comm, policy=policy.build(0))
+
+    def step(self) -> None:
+        self._optimizer.zero_grad()
+        (self._model(self._input) - 1).square().sum().backward()
+        self._optimizer.step()
+
+    def end(self) -> None:
+        self._optimizer.finish()
+        weights = self._model.weight.detach().numpy()
+        distance = np.abs(weights - self._comm.mean(weights)).max()
+        if not distance < 1e-4:
+            raise RunError(f"rank {self._comm.rank}: the models differ by {distance:g}")
+
+
+class _Averages:
+    """All elements of a model are equal, and in the range of the initial models."""
+
+    def __init__(self, comm: pc.Communicator) -> None:
+        self._comm = comm
+        self._model = np.full(COUNT, float(comm.rank))
+
+    def end(self) -> None:
+        low, high = self._model.min(), self._model.max()
+        if low != high or not -1e-9 <= low <= self._comm.size - 1 + 1e-9:
+            raise RunError(f"rank {self._comm.rank}: the model has values from {low} to {high}")
+
+
+class _Groups(_Averages):
+    def __init__(self, comm: pc.Communicator) -> None:
+        super().__init__(comm)
+        self._collective = comm.partial_reduce(self._model)
+
+    def step(self) -> None:
+        self._collective.average(self._model)
+
+    def end(self) -> None:
+        self._collective.leave()
+        super().end()
+
+
+class _Gossip(_Averages):
+    def __init__(self, comm: pc.Communicator) -> None:
+        super().__init__(comm)
+        self._collective = comm.neighbor_averaging(self._model)
+
+    def step(self) -> None:
+        self._collective.average(self._model)
+
+    def end(self) -> None:
+        self._collective.leave()
+        super().end()
+
+
+class _Hop(_Averages):
+    def __init__(self, comm: pc.Communicator) -> None:
+        super().__init__(comm)
+        self._collective = comm.hop(self._model, topology="ring")
+        self._zeros = np.zeros(COUNT)
+
+    def step(self) -> None:
+        next(self._collective.iterations(1))
+        self._collective.step(self._zeros)
+
+    def end(self) -> None:
+        self._model = self._collective.parameters.copy()
+        self._collective.leave()
+        super().end()
