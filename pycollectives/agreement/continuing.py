@@ -16,6 +16,7 @@ from ..support.errors import ClosedError, RankFailedError, StallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from ..arguments import Arguments
     from ..collective import EngineSide
@@ -67,6 +68,15 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         return self._core
 
     @property
+    def _notified_side(self) -> CoreT:
+        """The same, if the engine knows of no death. For calls that do not use the engine's collective."""
+        side, engine = self._engine_side, self._context.engine
+        if engine.progress == "caller":
+            engine.advance()
+        engine.check_usable()
+        return side
+
+    @property
     def _first_number(self) -> int:
         """The number of the first round, step or group of the engine's collective."""
         return 0
@@ -81,12 +91,17 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     # ------------------------------------------------------------------------------------------------ calls
 
-    def _run(self, action: Callable[[], T], deadline: Deadline) -> T:
-        """Return the result of `action`; if a rank has died, recover and call it again."""
+    def _run(
+        self, action: Callable[[], T], deadline: Deadline, *, lock: AbstractContextManager[object] | None = None
+    ) -> T:
+        """Return the result of `action`; if a rank has died, recover and call it again.
+
+        `lock` is held during the action; by default `_exclusively()`.
+        """
         while True:
             epoch = self._membership.epoch
             try:
-                with self._exclusively():
+                with self._exclusively() if lock is None else lock:
                     return action()
             except RankFailedError as error:
                 failure = error
@@ -132,7 +147,12 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
             yield
             if self._left and self._core is not None and self._membership.is_installed:
                 with contextlib.suppress(RankFailedError):
-                    self._core.leave()  # another thread may have left during the recovery
+                    self._leave()  # another thread may have left during the recovery
+
+    def _leave(self) -> None:
+        """Leave the engine's collective, if it is not stopped; again does nothing."""
+        if self._core is not None:
+            self._core.leave()
 
     def end(self) -> None:
         """See `Recoverable.end`."""

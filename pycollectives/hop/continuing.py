@@ -35,6 +35,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         self._is_in_iteration = False
         self._last = 0  # of the newest `enter`
         self._counts: dict[str, Any] = {}  # of former collectives
+        self._counted: dict[str, Any] = {}  # of the engine's collective, between calls
         self._caught_up = 0  # iterations that this rank has taken without neighbors
         self._first = 0  # iteration with which the engine's collective began
         self.iteration = 0
@@ -66,7 +67,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
 
         def action() -> int:
             self._check_not_left()
-            core = self._engine_side
+            core = self._notified_side
             if self._catches_up:
                 raise RuntimeError(f"{self.name!r}: iteration {self.iteration} has not ended; call step first")
             if self._is_in_iteration or self._next >= self._first:
@@ -75,7 +76,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
             else:
                 self.iteration = self._next
             self._is_in_iteration, self._last = True, last
-            np.copyto(self._kept, self._model)
+            self._keep(core)
             return self.iteration
 
         return self._run(action, deadline)
@@ -91,7 +92,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
 
         def action() -> None:
             self._check_not_left()
-            core = self._engine_side
+            core = self._notified_side
             if self._catches_up:
                 self._model += delta.view(self._model.dtype).reshape(self._model.shape)
                 self._caught_up += 1
@@ -99,9 +100,14 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
                 core.step(delta, timeout=seconds_of(deadline))
                 self._note_received(core)
             self._is_in_iteration, self._next = False, self.iteration + 1
-            np.copyto(self._kept, self._model)
+            self._keep(core)
 
         self._run(action, deadline)
+
+    def _keep(self, core: _core.Hop) -> None:
+        """Keep the state between calls, to which a recovery returns."""
+        np.copyto(self._kept, self._model)
+        self._counted = core.statistics()
 
     def _note_received(self, core: _core.Hop) -> None:
         self.received = [(self._members[rank], self._first + iteration) for rank, iteration in core.received]
@@ -129,7 +135,8 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         """See `Recoverable.read_state`."""
         del lost
         if self._core is not None:
-            self._counts = self._with(self._core.statistics())
+            self._counts = self._with(self._counted or dict.fromkeys(self._core.statistics(), 0))
+            self._counted = {}
             self._core = None
         np.copyto(self._model, self._kept)
         return {"left": self._left, "iteration": self.iteration if self._is_in_iteration else self._next}
@@ -148,7 +155,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         """See `Recoverable.resume`."""
         assert self._core is not None
         if self._left:
-            self._core.leave()
+            self._leave()
         elif self._is_in_iteration and self.iteration == self._first:
             self._core.enter(max(self._last - self._first, 0))  # its first iteration, which waits for nothing
 

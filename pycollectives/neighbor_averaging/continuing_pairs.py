@@ -7,15 +7,15 @@ that a death interrupts may have changed only one of its two models.
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..agreement.continuing import Continuing
-from ..support.buffers import as_bytes_exporter
+from ..support.buffers import array_of, as_bytes_exporter
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError
-from .arrays import host_model
 from .equalizer import Equalizer
 
 if TYPE_CHECKING:
@@ -37,10 +37,13 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
 
     def __init__(self, context: Context, arguments: PairwiseArguments, deadline: Deadline) -> None:
         """Make the engine's collectives; collective."""
-        self._model = host_model(arguments)  # with which the engine's collective is made
+        self._model = array_of(arguments.initial.array)  # with which the engine's collective is made
+        self._equalizer: Equalizer | None = None
+        self._equalizing = threading.RLock()  # held by a thread in `equalize`, which other threads do not wait for
         assert context.membership is not None
         self._active = context.membership.members  # without those that have left
         self._equalized = 0  # completed calls of `equalize`
+        self._open_call: int | None = None  # the number of the call that has reached its limit
         self._mean = self._model  # of the newest
         self._counts: dict[str, Any] = {}  # of former collectives
         self._waited_in_rounds = 0.0  # ... and of their `equalize`
@@ -53,15 +56,17 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
             engine=self._context.engine,
             nodes=self._context.nodes,
             timeout=deadline.remaining(),
-            initial=self._model,
+            initial=as_bytes_exporter(self._model.astype(self._arguments.initial.buffer.dtype)),
             **self._arguments.for_engine(self._rank, self._members, self._active),
         )
         self.held_dtype_name = made.held_dtype_name
+        is_first, self._core = self._equalizer is None, made  # it averages from now on
         try:
             count = self._arguments.initial.buffer.count
             self._equalizer = Equalizer(self._context, made, count=count, name=self.name, deadline=deadline)
         except BaseException:
-            made.leave()
+            if is_first:
+                made.leave()
             raise
         return made
 
@@ -72,13 +77,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         """Let threads take turns: any may read and apply."""
         with self._in_use:
             yield
-
-    @property
-    def _engine_side(self) -> _core.PairwiseAveraging:
-        """The engine's collective; RankFailedError if a recovery must come first, also one that was interrupted."""
-        side = super()._engine_side
-        self._context.engine.check_usable()
-        return side
 
     def read(self, out: Any) -> None:
         """As the engine's."""
@@ -91,48 +89,66 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
     def _call(self, use: Callable[[_core.PairwiseAveraging], None]) -> None:
         def action() -> None:
             self._check_not_left()
-            use(self._engine_side)
+            use(self._notified_side)
 
         self._run(action, Deadline(self._context.timeout))
 
     def equalize(self, deadline: Deadline) -> Array:
         """See `PairwiseAveraging.equalize`; return the mean as it is held."""
-        number = self._equalized
+        number = self._equalized if self._open_call is None else self._open_call
 
         def action() -> Array:
             if self._equalized == number:
                 self._check_not_left()
-                _ = self._engine_side
-                self._mean = self._equalizer.equalize(deadline)
+                _ = self._notified_side
+                self._mean = self._rounds.equalize(deadline)
                 self._equalized += 1
             return self._mean
 
-        return self._run(action, deadline)
+        self._open_call = number
+        try:
+            return self._run(action, deadline, lock=self._equalizing)
+        finally:
+            if self._equalized > number:
+                self._open_call = None
+
+    @property
+    def _rounds(self) -> Equalizer:
+        assert self._equalizer is not None
+        return self._equalizer
 
     def leave(self) -> None:
         """As the engine's."""
-        if not self._left:
-            self._end(self._equalizer.leave)
+        self._end(abort=False)
 
     def abort(self) -> None:
         """Leave at once."""
-        if not self._left:
-            self._end(self._equalizer.abort)
+        self._end(abort=True)
 
-    def _end(self, end_rounds: Callable[[], None]) -> None:
-        if not self._in_use.acquire(blocking=not self._membership.is_recovering):
-            self._left = True  # `stopped` leaves
+    def _end(self, *, abort: bool) -> None:
+        if self._left or not self._in_use.acquire(blocking=not self._membership.is_recovering):
+            self._left = True  # during a recovery, `stopped` leaves
             return
         try:
-            with contextlib.suppress(RankFailedError):
-                self._engine_side.leave()
-            with contextlib.suppress(RankFailedError):
-                end_rounds()
             self._left = True
+            if self._core is not None:
+                self._leave(abort=abort)
         finally:
             self._in_use.release()
 
+    def _leave(self, *, abort: bool = False) -> None:
+        assert self._core is not None
+        for end in (self._core.leave, self._rounds.abort if abort else self._rounds.leave):
+            with contextlib.suppress(RankFailedError):
+                end()
+
     # ------------------------------------------------------------------------------------------------ recovering
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """See `Recoverable.stopped`."""
+        with self._equalizing, super().stopped():
+            yield
 
     @property
     def ended(self) -> bool:
@@ -144,7 +160,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         del lost
         if self._core is not None:
             self._counts = self._with(self._core.statistics())
-            self._waited_in_rounds += self._equalizer.statistics_of_rounds()["waited"]
+            self._waited_in_rounds += self._rounds.statistics_of_rounds()["waited"]
             if not self._left:
                 self._core.set_told([])
                 self._model = self._read(self._core)
@@ -174,8 +190,9 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
         """See `Recoverable.fill`. Each survivor keeps its model. All have replaced it by the mean, or none."""
         del deadline
-        self._active = tuple(state["member"] for state in states if not state["left"])
-        replaced = self._equalizer.replaced
+        gone = {state["member"] for state in states if state["left"]}  # a rank that joins its creation has no state
+        self._active = tuple(rank for rank in self._membership.members if rank not in gone)
+        replaced = self._rounds.replaced
         if self._left or replaced is None:
             return
         before, mean = replaced
@@ -183,20 +200,17 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
             self._equalized, self._mean = self._equalized + 1, mean
         else:
             self._model = self._model + (before - mean)
-        self._equalizer.replaced = None
+        self._rounds.replaced = None
 
     def remake(self, arguments: PairwiseArguments, deadline: Deadline) -> None:
         """See `Recoverable.remake`. Momentum begins again."""
         self._arguments = arguments
-        buffer = arguments.initial.buffer
-        self._model = as_bytes_exporter(self._model.astype(buffer.dtype))
         self._core = self._made(deadline)
 
     def resume(self) -> None:
         """See `Recoverable.resume`."""
-        if self._left and self._core is not None:
-            self._core.leave()
-            self._equalizer.leave()
+        if self._left:
+            self._leave()
 
     # ------------------------------------------------------------------------------------------------ the state
 
@@ -206,13 +220,13 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
 
     def statistics_of_rounds(self) -> dict[str, Any]:
         """See `Equalizer.statistics_of_rounds`."""
-        counts = self._equalizer.statistics_of_rounds()
+        counts = self._rounds.statistics_of_rounds()
         return counts | {"waited": counts["waited"] + self._waited_in_rounds}
 
     @property
     def failed(self) -> bool:
         """Whether `equalize` cannot continue."""
-        return self._equalizer.failed
+        return self._rounds.failed
 
     def set_told(self, dead: Sequence[int]) -> None:
         """Do nothing: calls continue."""

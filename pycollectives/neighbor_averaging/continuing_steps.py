@@ -62,7 +62,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
         def action() -> None:
             self._check_not_left()
-            core = self._engine_side
+            core = self._notified_side
             if self._catches_up:
                 raise RuntimeError(f"{self.name!r}: the last step is not done")
             if self._steps >= self._together_from:
@@ -81,7 +81,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         """As the engine's."""
 
         def action() -> bool:
-            core = self._engine_side
+            core = self._notified_side
             return self._catches_up or core.test()
 
         return self._run(action, Deadline(self._context.timeout))
@@ -91,7 +91,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         deadline = self.deadline(timeout)
 
         def action() -> None:
-            core = self._engine_side
+            core = self._notified_side
             if self._catches_up:
                 self._give(self._begun, out)
             else:
@@ -177,7 +177,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         """See `Recoverable.resume`."""
         assert self._core is not None
         if self._left:
-            self._core.leave()
+            self._leave()
         elif self._begun is not None and not self._catches_up:
             self._core.start(self._begun)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..support.errors import StallError
+from ..support.errors import RankFailedError, StallError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,13 @@ class Equalizer:
             self._chunk[: part.size] = part
             yield self._meet()
             part[:] = self._rounds.result[: part.size]
-        self._models.replace_held(before, self._mean)
+        try:
+            self._models.replace_held(before, self._mean)
+        except RankFailedError:  # it has changed nothing
+            raise
+        except BaseException:  # an interrupt, after the change
+            self.replaced = before, self._mean
+            raise
         self.replaced = before, self._mean
         yield self._meet()
         self.replaced = None

@@ -80,7 +80,20 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
                 self._sequence = max(self._sequence, sequence + 1)
             return tuple(self._members[position] for position in members), sequence, waited, conflicts
 
-        return self._run(action, deadline)
+        try:
+            return self._run(action, deadline)
+        except BaseException:
+            with contextlib.suppress(RankFailedError):
+                self._context.engine.check_usable()
+                raise
+            self._restore()  # the engine has stopped: the next call may bring other weights
+            raise
+
+    def _restore(self) -> None:
+        """Undo what the engine has written of an average, after it has stopped."""
+        if self._in_call is not None:
+            np.copyto(self._in_call, self._kept)
+            self._in_call = None
 
     def _keep(self, weights: Array) -> None:
         if self._kept.size != weights.size:
@@ -122,9 +135,7 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
             for name in SUMMED_COUNTERS:
                 self._counts[name] += counts[name]
             self._core = None
-        if self._in_call is not None:  # the engine has stopped, and no longer writes
-            np.copyto(self._in_call, self._kept)
-            self._in_call = None
+        self._restore()
         return {"left": self._left, "member": self._rank, "step": self._next_step, "sequence": self._sequence}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
@@ -140,8 +151,8 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
 
     def resume(self) -> None:
         """See `Recoverable.resume`."""
-        if self._left and self._core is not None:
-            self._core.leave()
+        if self._left:
+            self._leave()
 
     # ------------------------------------------------------------------------------------------------ the state
 

@@ -61,4 +61,4 @@ def without(matrix: Matrix, kept: Sequence[int]) -> Matrix:
     result[result < 1e-12] = 0  # rounding errors
     by_row = np.allclose(matrix.sum(axis=1), 1)
     result[np.diag_indices_from(result)] += 1 - result.sum(axis=1 if by_row else 0)
-    return result
+    return np.maximum(result, 0)

@@ -72,7 +72,11 @@ def played(monkeypatch):
 
     membership = SimpleNamespace(epoch=0, is_recovering=False, is_installed=True, failed=None, recover=recover)
     context = SimpleNamespace(
-        membership=membership, communicator=SimpleNamespace(rank=0, size=3), timeout=None, limit=lambda limit: limit
+        membership=membership,
+        communicator=SimpleNamespace(rank=0, size=3),
+        engine=SimpleNamespace(progress="thread", check_usable=lambda: None),
+        timeout=None,
+        limit=lambda limit: limit,
     )
     monkeypatch.setattr(ContinuingNeighborhood, "_made", make)
     with creating(Group(0, 3, (0, 0, 0)), "averages"):

@@ -59,7 +59,11 @@ def played(monkeypatch):
 
     membership = SimpleNamespace(epoch=0, is_recovering=False, is_installed=True, failed=None, recover=recover)
     context = SimpleNamespace(
-        membership=membership, communicator=SimpleNamespace(rank=1, size=4), timeout=None, limit=lambda limit: limit
+        membership=membership,
+        communicator=SimpleNamespace(rank=1, size=4),
+        engine=SimpleNamespace(progress="thread", check_usable=lambda: None),
+        timeout=None,
+        limit=lambda limit: limit,
     )
     monkeypatch.setattr(ContinuingReduce, "_made", make)
     with creating(Group(1, 4, (0,) * 4), "reduce"):
@@ -141,3 +145,22 @@ def test_groups_fit_the_survivors(given, left, expected):
         creating(Group(0, left, (0,) * left), "reduce", 5),
     ):
         PartialReduceArguments(np.zeros(2), groups="random:6")
+
+
+def test_weights_may_change_after_a_recovery_that_was_not_done_in_time(played):
+    weights = np.arange(4.0)
+    played.cores[0].is_dead = True
+    recover, engine = played.reduce._membership.recover, played.reduce._context.engine
+
+    def stall(*_):
+        engine.check_usable = lambda: played.cores[0].average(np.zeros(4), step=0, group=(), timeout=1)  # has stopped
+        raise StallError("the others continue: not complete")
+
+    played.reduce._membership.recover = stall
+    with pytest.raises(StallError):
+        played.reduce.average(weights, step=0)
+    assert weights.tolist() == [0.0, 1.0, 2.0, 3.0]
+    weights -= 0.5
+    played.reduce._membership.recover = recover
+    played.reduce.average(weights, step=0)
+    assert weights.tolist() == [9.5, 10.5, 11.5, 12.5]
