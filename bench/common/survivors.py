@@ -1,4 +1,4 @@
-"""The programs that survivors continue: each makes steps, and checks at its end that no value was lost or mixed."""
+"""The programs that survivors continue. Each makes steps, and checks at its end that no value was lost or mixed."""
 
 from __future__ import annotations
 

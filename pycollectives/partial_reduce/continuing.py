@@ -90,7 +90,7 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
             raise
 
     def _restore(self) -> None:
-        """Undo what the engine has written of an average, after it has stopped."""
+        """Undo an unfinished average, after the engine has stopped."""
         if self._in_call is not None:
             np.copyto(self._in_call, self._kept)
             self._in_call = None
