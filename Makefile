@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install testing tools demo compare test nightly docs package lint style tidy tidy-all types layers prose precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
+.PHONY: help install testing tools demo compare test nightly chaos docs package lint style tidy tidy-all types layers prose precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -91,6 +91,9 @@ compare: $(VENV)/.installed  ## Compare the speed with another build: COMMIT=HEA
 
 test: $(VENV)/.testing  ## Run the tests of CI; some: SUITES="unit mpi hosts" RANKS="2 5"; all of them: NIGHTLY=1
 	NIGHTLY='$(NIGHTLY)' tests/run.sh
+
+chaos: $(VENV)/.testing  ## Kill ranks at random moments of JOBS=100 jobs, and check that the survivors continue; SEED=1
+	python tests/chaos/run.py $(or $(JOBS),100) $(or $(SEED),1)
 
 nightly:  ## Run what CI runs and what it leaves out: all tests, on both MPIs, and all checks (hours)
 	.ci/run nightly

@@ -25,8 +25,9 @@ def kill_other(process: int, how: int = signal.SIGKILL) -> None:
     kill(process, how)
 
 
-def die_later(seconds: float, how: int = signal.SIGKILL) -> None:
-    """Die while the program goes on."""
+def die_later(seconds: float, how: int | None = None) -> None:
+    """Die while the program goes on; by default by the signal that DEATH_BY names, or SIGKILL."""
+    how = signal.Signals[environ.get("DEATH_BY", "SIGKILL")] if how is None else how
     threading.Thread(target=lambda: (time.sleep(seconds), die(how)), daemon=True).start()
 
 

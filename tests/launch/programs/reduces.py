@@ -48,7 +48,7 @@ with comm:
     with comm.partial_reduce(weights, groups=groups) as another:
         another.average(weights)
     assert pr.closed
-    assert largest > 1
+    assert largest > 1 or len(comm.members) == 1
     assert comm.mean(comm.rank) == np.mean(comm.members)
     survivors = comm.members
 assert [change.epoch for change in changes] == list(range(1, len(changes) + 1))
