@@ -133,6 +133,7 @@ void ExplicitGroups::come(const Handshake::Wanted& wanted, std::size_t piece) {
   failed_ = true;  // until it ends without an error
   done_ = false;
   stage_ = Stage::kHandshake;
+  refused_at_.reset();
   handshake_.come(wanted, on_board_ ? on_node_.last_ticket() : 0, on_board_ ? on_node_.handle() : std::string());
   for (const Rank rank : std::exchange(asked_early_, {})) answer(rank);
 }
@@ -184,8 +185,7 @@ bool ExplicitGroups::advance() {
   } else if (const std::exception_ptr obstacle = handshake_.obstacle()) {
     fail(learn_failure() ? error_ : obstacle, Handshake::Reason::kGaveUp);
   } else if (stage_ == Stage::kHandshake) {
-    if (!handshake_.complete()) return false;
-    begin();
+    return handshake_.complete() && begin();
   } else {
     const bool moved = on_board_ && on_node_.advance();
     if (!has_performed()) return moved || (on_device_ && staged_->take_moved());
@@ -195,12 +195,17 @@ bool ExplicitGroups::advance() {
   return true;
 }
 
-/// Called when all members have arrived.
-void ExplicitGroups::begin() {
+/// Called when all members have arrived. False if it must be called again.
+bool ExplicitGroups::begin() {
   if (!on_board_) {
     handshake_.begin();
     stage_ = Stage::kBegun;
-    return on_device_ ? begin_on_device() : runs_.start(handshake_.number());
+    if (on_device_) {
+      begin_on_device();
+    } else {
+      runs_.start(handshake_.number());
+    }
+    return true;
   }
   std::uint64_t ticket = 0;
   for (const Rank r : members_) ticket = std::max(ticket, handshake_.ticket_of(r));
@@ -208,14 +213,23 @@ void ExplicitGroups::begin() {
     attach_all();
   } catch (const std::runtime_error& error) {
     const std::vector<Rank> dead = engine_->failures().dead_neighbours();  // their memory cannot be opened
-    if (!dead.empty()) return fail(std::make_exception_ptr(failure_of(dead)), Handshake::Reason::kGaveUp);
+    if (!dead.empty()) {
+      fail(std::make_exception_ptr(failure_of(dead)), Handshake::Reason::kGaveUp);
+      return true;
+    }
+    // A process that ends closes its memory before it counts as dead.
+    const Seconds now = engine_->transport().now();
+    if (!refused_at_) refused_at_ = now;
+    if (now < *refused_at_ + kAnswerTime) return false;
     const std::string text = "preduce: the P-Reduce of " + list_ranks(members_) +
                              " cannot be performed: " + error.what() + "; preduce is unusable on this communicator now";
-    return fail(std::make_exception_ptr(std::runtime_error(text)), Handshake::Reason::kMemory);
+    fail(std::make_exception_ptr(std::runtime_error(text)), Handshake::Reason::kMemory);
+    return true;
   }
   handshake_.begin();
   stage_ = Stage::kBegun;
   on_node_.start(members_, ticket + 1, data_);
+  return true;
 }
 
 void ExplicitGroups::attach_all() {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,7 +90,7 @@ class ExplicitGroups final : public Collective {
   void check_usable() const;
   void come(const Handshake::Wanted& wanted, std::size_t piece);
   void wait(Seconds timeout, const Engine::Interrupt& interrupt);
-  void begin();
+  bool begin();
   void attach_all();
   void begin_on_device();
   bool has_performed();
@@ -117,6 +118,7 @@ class ExplicitGroups final : public Collective {
 
   // The newest P-Reduce. All members except atomics are under the progress lock.
   Stage stage_ = Stage::kEnded;
+  std::optional<Seconds> refused_at_;  // when memory of a member could not be opened
   std::vector<Rank> members_;
   GroupData data_{};
   std::string algorithm_;
