@@ -138,6 +138,19 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
             return False
         raise self._is_busy()
 
+    def leave(self) -> None:
+        """As the engine's. During a recovery by another thread, that leaves."""
+        if self._left or not self._enter_soon():
+            self._left = True
+            return
+        try:
+            with contextlib.suppress(RankFailedError):
+                _ = self._engine_side
+                self._leave()
+            self._left = True
+        finally:
+            self._in_use.release()
+
     # ------------------------------------------------------------------------------------------------ recovering
 
     @contextlib.contextmanager
@@ -154,9 +167,24 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         if self._core is not None:
             self._core.leave()
 
+    @property
+    def ended(self) -> bool:
+        """See `Recoverable.ended`. The others have left if they say the same."""
+        return self._left
+
     def end(self) -> None:
         """See `Recoverable.end`."""
         self._has_ended = True
+
+    def remake(self, arguments: ArgumentsT, deadline: Deadline) -> None:
+        """See `Recoverable.remake`."""
+        self._arguments = arguments
+        self._core = self._made(deadline)
+
+    def resume(self) -> None:
+        """See `Recoverable.resume`."""
+        if self._left:
+            self._leave()
 
     # ------------------------------------------------------------------------------------------------ the state
 

@@ -6,14 +6,12 @@ iterations without neighbors until it is in the same one. In them it only adds i
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..agreement.continuing import Continuing, seconds_of
 from ..support.buffers import as_bytes_exporter
-from ..support.errors import RankFailedError
 
 if TYPE_CHECKING:
     from .. import _core
@@ -112,24 +110,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     def _note_received(self, core: _core.Hop) -> None:
         self.received = [(self._members[rank], self._first + iteration) for rank, iteration in core.received]
 
-    def leave(self) -> None:
-        """As the engine's."""
-        if self._left or not self._enter_soon():
-            self._left = True
-            return
-        try:
-            with contextlib.suppress(RankFailedError):
-                self._engine_side.leave()
-            self._left = True
-        finally:
-            self._in_use.release()
-
     # ------------------------------------------------------------------------------------------------ recovering
-
-    @property
-    def ended(self) -> bool:
-        """See `Recoverable.ended`."""
-        return self._left
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
         """See `Recoverable.read_state`."""
@@ -146,17 +127,10 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         del deadline
         self._first = max(state["iteration"] for state in states if not state["left"])
 
-    def remake(self, arguments: HopArguments, deadline: Deadline) -> None:
-        """See `Recoverable.remake`."""
-        self._arguments = arguments
-        self._core = self._made(deadline)
-
     def resume(self) -> None:
         """See `Recoverable.resume`."""
-        assert self._core is not None
-        if self._left:
-            self._leave()
-        elif self._is_in_iteration and self.iteration == self._first:
+        super().resume()
+        if self._core is not None and not self._left and self._is_in_iteration and self.iteration == self._first:
             self._core.enter(max(self._last - self._first, 0))  # its first iteration, which waits for nothing
 
     # ------------------------------------------------------------------------------------------------ the state

@@ -150,11 +150,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         with self._equalizing, super().stopped():
             yield
 
-    @property
-    def ended(self) -> bool:
-        """See `Recoverable.ended`."""
-        return self._left
-
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
         """See `Recoverable.read_state`."""
         del lost
@@ -201,16 +196,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         else:
             self._model = self._model + (before - mean)
         self._rounds.replaced = None
-
-    def remake(self, arguments: PairwiseArguments, deadline: Deadline) -> None:
-        """See `Recoverable.remake`. Momentum begins again."""
-        self._arguments = arguments
-        self._core = self._made(deadline)
-
-    def resume(self) -> None:
-        """See `Recoverable.resume`."""
-        if self._left:
-            self._leave()
 
     # ------------------------------------------------------------------------------------------------ the state
 

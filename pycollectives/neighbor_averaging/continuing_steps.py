@@ -6,7 +6,6 @@ takes the steps that the furthest has done without neighbors, and keeps its own 
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,24 +135,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         np.copyto(out.reshape(-1), model)
         self._weight = 1.0
 
-    def leave(self) -> None:
-        """As the engine's."""
-        if self._left or not self._enter_soon():
-            self._left = True
-            return
-        try:
-            with contextlib.suppress(RankFailedError):
-                self._engine_side.leave()
-            self._left = True
-        finally:
-            self._in_use.release()
-
     # ------------------------------------------------------------------------------------------------ recovering
-
-    @property
-    def ended(self) -> bool:
-        """See `Recoverable.ended`."""
-        return self._left
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
         """See `Recoverable.read_state`."""
@@ -170,15 +152,13 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
     def remake(self, arguments: NeighborhoodArguments, deadline: Deadline) -> None:
         """See `Recoverable.remake`. The weights of push-sum begin again."""
-        self._arguments, self._weight = arguments, 1.0
-        self._core = self._made(deadline)
+        super().remake(arguments, deadline)
+        self._weight = 1.0
 
     def resume(self) -> None:
         """See `Recoverable.resume`."""
-        assert self._core is not None
-        if self._left:
-            self._leave()
-        elif self._begun is not None and not self._catches_up:
+        super().resume()
+        if self._core is not None and not self._left and self._begun is not None and not self._catches_up:
             self._core.start(self._begun)
 
     # ------------------------------------------------------------------------------------------------ the state

@@ -6,7 +6,6 @@ the former, and calls continue in it.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -249,18 +248,6 @@ class ContinuingAllreduce(Recovery):
         except BaseException:
             self._flushing = was_flushing
             raise
-
-    def leave(self) -> None:
-        """See `Collective.leave`. During a recovery, that delivers this rank's data."""
-        if self._left or not self._enter_soon():
-            self._left = True
-            return
-        try:
-            with contextlib.suppress(RankFailedError):
-                self._engine_side.leave()
-            self._left = True
-        finally:
-            self._in_use.release()
 
     def abort(self) -> int:
         """See `Collective.abort`."""

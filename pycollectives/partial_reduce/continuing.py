@@ -122,11 +122,6 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
 
     # ------------------------------------------------------------------------------------------------ recovering
 
-    @property
-    def ended(self) -> bool:
-        """See `Recoverable.ended`."""
-        return self._left
-
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
         """See `Recoverable.read_state`."""
         del lost
@@ -143,16 +138,6 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
         del deadline
         self._steps = {state["member"]: state["step"] for state in states}
         self._first = self._sequence = max(state["sequence"] for state in states)
-
-    def remake(self, arguments: PartialReduceArguments, deadline: Deadline) -> None:
-        """See `Recoverable.remake`."""
-        self._arguments = arguments
-        self._core = self._made(deadline)
-
-    def resume(self) -> None:
-        """See `Recoverable.resume`."""
-        if self._left:
-            self._leave()
 
     # ------------------------------------------------------------------------------------------------ the state
 
