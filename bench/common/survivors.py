@@ -35,7 +35,9 @@ def make_program(name: str, comm: pc.Communicator, policy: PolicyName) -> Progra
         return _Allreduce(comm, policy)
     if name == "optimizer":
         return _Optimizer(comm, policy)
-    return {"groups": _Groups, "gossip": _Gossip, "hop": _Hop}[name](comm)
+    if name == "hop":
+        return _Hop(comm)
+    return _Steps(comm, {"groups": "partial_reduce", "gossip": "neighbor_averaging"}[name])
 
 
 class _Allreduce:
@@ -103,23 +105,12 @@ class _Averages:
             raise RunError(f"rank {self._comm.rank}: the model has values from {low} to {high}")
 
 
-class _Groups(_Averages):
-    def __init__(self, comm: pc.Communicator) -> None:
+class _Steps(_Averages):
+    """Averages in place, by `partial_reduce` or `neighbor_averaging`."""
+
+    def __init__(self, comm: pc.Communicator, service: str) -> None:
         super().__init__(comm)
-        self._collective = comm.partial_reduce(self._model)
-
-    def step(self) -> None:
-        self._collective.average(self._model)
-
-    def end(self) -> None:
-        self._collective.leave()
-        super().end()
-
-
-class _Gossip(_Averages):
-    def __init__(self, comm: pc.Communicator) -> None:
-        super().__init__(comm)
-        self._collective = comm.neighbor_averaging(self._model)
+        self._collective = getattr(comm, service)(self._model)
 
     def step(self) -> None:
         self._collective.average(self._model)

@@ -26,7 +26,7 @@ def kill_other(process: int, how: int = signal.SIGKILL) -> None:
 
 
 def die_later(seconds: float, how: int | None = None) -> None:
-    """Die while the program goes on; by default by the signal that DEATH_BY names, or SIGKILL."""
+    """Die while the program continues. Default: by the signal in DEATH_BY, or SIGKILL."""
     how = signal.Signals[environ.get("DEATH_BY", "SIGKILL")] if how is None else how
     threading.Thread(target=lambda: (time.sleep(seconds), die(how)), daemon=True).start()
 

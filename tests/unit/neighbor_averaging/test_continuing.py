@@ -166,7 +166,9 @@ def test_the_weight_begins_anew(played):
     averaging = played.collective
     step(averaging, 1.0)
     assert averaging.weight == 0.5
-    played.cores[0].is_dead = True
+    averaging._membership.recover(None, 0, Deadline(None))
+    assert averaging.weight == 1.0
+    played.cores[1].is_dead = True
     out = np.empty(2)
     averaging.final(out)
     assert (out.tolist(), averaging.weight) == ([11.0] * 2, 1.0)

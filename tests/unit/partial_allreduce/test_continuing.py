@@ -92,7 +92,7 @@ def recover(collective, engines, **state):
 
 @pytest.mark.parametrize("first", ["older", "newer"])
 def test_the_sum_of_missed_rounds_is_received_once(sums, engines, first):
-    """A round is complete when a rank dies, and its call has not received it; another call goes on."""
+    """A rank dies after a round completed, before its call received it. Another call continues."""
     older, newer = sums.contribute(np.ones(2)), sums.contribute(np.full(2, 5.0))
     engines[0].handles[0].info = info_of(0)
     newest = (info_of(0), False, (np.full(2, 3.0).tobytes(), 1))
