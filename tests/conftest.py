@@ -1,5 +1,6 @@
 """Lets tests in any folder import the helpers of tests/support, such as `oracle`."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -31,6 +32,11 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish(session):
+    """Take what was imported out of garbage collections, and of searches of all objects: it is most of them."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
