@@ -65,6 +65,7 @@ def environment(**changed: str) -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_btl": "^ofi",  # see tests/conftest.py
+        "PYC_EXIT_TIMEOUT": "15",  # after a death MPI_Finalize may not return; less than the limit of any job
     }
     return {**clean, **for_open_mpi, **changed}
 
