@@ -53,6 +53,13 @@ def _columns(times: tuple[str, ...]) -> list[Column]:
     help="The rank to kill: any rank, the lowest rank of a node, or rank 0.",
 )
 @click.option(
+    "--heal",
+    type=click.Choice(["none", "spare"]),
+    default="none",
+    show_default=True,
+    help="What replaces a dead rank. spare: as many ranks as are killed, the highest, wait for it (allreduce only).",
+)
+@click.option(
     "--program",
     type=click.Choice(["allreduce", "optimizer", "groups", "gossip", "hop"]),
     default="allreduce",
@@ -71,36 +78,43 @@ def _columns(times: tuple[str, ...]) -> list[Column]:
     help="`on_failure` of the communicator.",
 )
 def survive(
-    common: Common, kills: int | None, every: float, what: str, program: str, policy: str, on_failure: str
+    common: Common, kills: int | None, every: float, what: str, heal: str, program: str, policy: str, on_failure: str
 ) -> None:
     world = MPI.COMM_WORLD
+    if heal == "spare" and (on_failure == "raise" or program != "allreduce"):
+        raise click.UsageError("--heal spare: expected --on-failure continue and --program allreduce")
     if on_failure == "raise" and program != "allreduce":
         raise click.UsageError("--program: expected allreduce with --on-failure raise")
-    kills = kills or max(1, world.size - 2)
+    kills = kills or max(1, world.size // 2 if heal == "spare" else world.size - 2)
     if kills >= world.size:
         raise click.UsageError(f"--kills: expected fewer than the {world.size} ranks, got {kills}")
+    ranks = world.size - kills if heal == "spare" else world.size
     try:
         name = PolicyName.parse(policy)
         name.require(world.size - kills)
     except ValueError as error:
         raise click.UsageError(f"--policy: {error}") from None
     if common.list_only:
-        print(f"# ranks {world.size}\n{program} {name}, {kills} kills of a {what}, every {every:g} s")
+        print(f"# ranks {ranks}\n{program} {name}, {kills} kills of a {what}, every {every:g} s")
         return
     source = origin(MPI.Get_library_version())
     domain = Domain.of(world, common.ranks_per_node)
     with tempfile.TemporaryDirectory() as folder:
         deaths = Path(world.bcast(folder))
-        draw = np.random.default_rng(common.seed)  # the same on all ranks
-        comm = pc.Communicator(world, ranks_per_node=common.ranks_per_node, timeout=30.0, on_failure=on_failure)
+        of_victims = [_death(every, [common.seed, number], deaths / str(number)) for number in range(kills)]
+        comm = pc.Communicator(
+            world,
+            ranks_per_node=common.ranks_per_node,
+            timeout=30.0,
+            on_failure=on_failure,
+            spares=world.size - ranks,
+        )
         if on_failure == "continue":
-            of_victims = [_death(every, draw, deaths / str(number)) for number in range(kills)]
             seconds = _continue(comm, make_program(program, comm, name), of_victims, what)
         else:
             seconds = []
-            for number in range(kills):
-                victim, death = _victim(comm, what, draw), _death(every, draw, deaths / str(number))
-                comm, own = _survive(comm, name, victim, death)
+            for death in of_victims:
+                comm, own = _survive(comm, name, _victim(comm, what, death.draw), death)
                 seconds += comm.mpi_comm.allgather(own)
                 _check_rounds(comm, common)
         prints = comm.mpi_comm.rank == 0  # rank 0 of the launcher may be dead
@@ -111,8 +125,8 @@ def survive(
     table = Table(
         f"pycollectives Survival v{version()}",
         [
-            f"ranks {world.size}, {domain}",
-            f"{program} {name}, on_failure={on_failure}",
+            f"ranks {ranks}, {domain}",
+            f"{program} {name}, on_failure={on_failure}, heal {heal}",
             f"{kills} kills of a {what} by SIGKILL, every {every:g} s, seed {common.seed}",
             f"{source['mpi']}, commit {source['commit']}",
         ],
@@ -123,32 +137,35 @@ def survive(
     cells = [value for p50, p99, _ in quantiles.values() for value in (p50, p99)]
     lost = len(ms) if on_failure == "raise" else 0  # each survivor loses the contribution that is in flight
     print(table.head(), file=sys.__stdout__)
-    print(table.row([world.size, kills, *cells, quantiles["next"][2], lost]), file=sys.__stdout__, flush=True)
+    print(table.row([ranks, kills, *cells, quantiles["next"][2], lost]), file=sys.__stdout__, flush=True)
     with Records(common.json) as records:
         records.write(
             {
                 "bench": "survive",
                 "path": domain.path,
-                "ranks": world.size,
+                "ranks": ranks,
                 "ranks_per_node": domain.ranks_per_node,
                 "program": program,
                 "policy": str(name),
-                "heal": "none",
+                "heal": heal,
                 "on_failure": on_failure,
                 "what": what,
                 "kills": kills,
                 "every_s": every,
                 "seed": common.seed,
-                **{
-                    f"kill_to_{time}_ms": dict(zip(("p50", "p99", "max"), values, strict=True))
-                    for time, values in quantiles.items()
-                },
+                **{f"kill_to_{time}_ms": _of_quantiles(values) for time, values in quantiles.items()},
+                # The survivors wait for the spare, so that their next step is one of all ranks.
+                **({"kill_to_full_ms": _of_quantiles(quantiles["next"])} if heal == "spare" else {}),
                 "lost": lost,
                 "wrong": 0 if common.verify else None,
                 "verified": common.verify,
                 **source,
             }
         )
+
+
+def _of_quantiles(values: list[float]) -> dict[str, float]:
+    return dict(zip(("p50", "p99", "max"), values, strict=True))
 
 
 class _Death(NamedTuple):
@@ -160,7 +177,8 @@ class _Death(NamedTuple):
         return float(self.file.read_text())
 
 
-def _death(every: float, draw: np.random.Generator, file: Path) -> _Death:
+def _death(every: float, seed: list[int], file: Path) -> _Death:
+    draw = np.random.default_rng(seed)
     return _Death(float(every * draw.uniform(0.5, 1.5)), file, draw)
 
 
@@ -175,12 +193,22 @@ def _continue(comm: pc.Communicator, program: Program, deaths: list[_Death], wha
     """Make steps while victims die; return the `TIMES` of all survivors in seconds."""
     changed: list[float] = []
     comm.on_change(lambda _: changed.append(time.monotonic()))
+    past: list[int] = []  # the victims
+    if comm.size < MPI.COMM_WORLD.size:
+
+        def restore(state: tuple[list[int], object]) -> None:
+            past[:], values = state
+            program.restore(values)
+
+        comm.state(lambda: (past, program.state()), restore)
     own = []
-    for death in deaths:
+    for death in deaths[len(past) :]:
         victim = _victim(comm, what, death.draw)
+        past.append(victim)
         if comm.rank == victim:
             threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
-        while victim in comm.members:
+        epoch = comm.epoch
+        while comm.epoch == epoch:
             time.sleep(0.001)  # a step
             program.step()
         own.append((changed[-1] - death.time(), time.monotonic() - death.time()))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from . import membership
 from .agreement import fingerprint, shrinking
 from .agreement.checking import Checks, NoChecks
 from .agreement.consistency import Signed
+from .agreement.opening import engines_of
 from .agreement.options import Options, naming_failed_ranks, turn_on
 from .at_exit import open_communicators
 from .collective import CommunicatorStatistics, creates
@@ -20,6 +19,9 @@ from .hop.arguments import HopArguments, TokenQueueArguments, UpdateQueueArgumen
 from .hop.collective import Hop
 from .hop.token_queue import TokenQueue
 from .hop.update_queue import UpdateQueue
+from .membership import calls
+from .membership.job import Job
+from .membership.members import Membership
 from .neighbor_averaging.arguments import NeighborAveragingArguments, PairwiseArguments, PushSumArguments
 from .neighbor_averaging.d_psgd import NeighborAveraging
 from .neighbor_averaging.pairwise import PairwiseAveraging
@@ -36,12 +38,11 @@ from .support.deadline import Deadline
 from .support.environment import checked_ranks_per_node
 from .support.errors import RankFailedError
 from .support.lifecycle import exit_context
-from .support.measured_costs import measured_costs
-from .support.nodes import neighbours_of, nodes_of, ranks_of_kernel
+from .support.nodes import nodes_of
 from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from mpi4py import MPI
@@ -89,6 +90,10 @@ class Communicator:
         of the survivors. "continue": the next call of each survivor waits until all survivors make one, and then
         continues without the dead ranks. It supports arrays in host memory, but not `parameter_server`, `preduce` and
         queues, and needs a job that outlives a rank. docs/howto/after-a-death.md has the rules.
+    spares
+        With `on_failure="continue"`, the number of ranks, the highest of `comm`, that wait in the constructor. After a
+        death, one returns from it with the number of the dead rank: see `state`. The others raise `SystemExit` at the
+        end of the job.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
         there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of
@@ -119,7 +124,7 @@ class Communicator:
     _engines: list[_core.Engine]
     _comm: MPI.Comm | None
     _context: Context
-    _membership: membership.Membership | None
+    _membership: Membership | None
 
     def __init__(
         self,
@@ -130,9 +135,10 @@ class Communicator:
         timeout: float | None = None,
         costs: Costs | None = None,
         on_failure: OnFailure = "raise",
+        spares: int = 0,
     ) -> None:
         """See the class."""
-        self._open(comm, (progress, ranks_per_node, timeout, costs), on_failure=on_failure)
+        self._open(comm, (progress, ranks_per_node, timeout, costs), on_failure=on_failure, spares=spares)
 
     def _open(
         self,
@@ -140,42 +146,35 @@ class Communicator:
         arguments: tuple[Any, ...],
         limit: float | None = None,
         on_failure: OnFailure = "raise",
+        spares: int = 0,
     ) -> None:
         """Open it. `limit`: seconds to wait for the other ranks; None for the limit in `arguments`."""
-        from .support.native import core
-
         self._arguments = arguments
         with turn_on(comm), naming_failed_ranks(comm):
-            options, places = Options.agreed(comm, *arguments, is_tuned=is_tuned, on_failure=on_failure, limit=limit)
-            machines = [place.machine for place in places]
-            make_engine = partial(
-                core.Engine.mpi,
-                comm,
-                local_ranks=ranks_of_kernel(machines, comm.rank),
-                neighbours=neighbours_of(places, comm.rank),
-                progress=options.progress,
-                exit_timeout=options.exit_timeout,
+            options, places = Options.agreed(
+                *(comm, *arguments), is_tuned=is_tuned, on_failure=on_failure, spares=spares, limit=limit
             )
-            engine = make_engine()
-            check_engine = None
-            try:
-                if on_failure == "continue":
-                    membership.check_fault_tolerant(engine)
-                check_engine = make_engine() if options.check else None
-                if options.heartbeat_timeout is not None:
-                    engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
-                nodes = nodes_of(machines, options.ranks_per_node)
-                limit = options.timeout if limit is None else limit
-                agreed = options.costs or measured_costs(engine, nodes, places, limit)
-            except BaseException:
-                for made in (engine, check_engine):
-                    if made is not None:
-                        made.abort()
-                        made.supersede()
-                raise
-        self._start(engine, comm, nodes, options.timeout, check_engine, agreed)
+            with contextlib.ExitStack() as failing:
+                job = Job.of(comm, spares) if spares else None
+                members = comm if job is None else job.make_members()
+                if job is not None:
+                    if job.number is None:
+                        self._replace(*job.wait(arguments, Communicator._made_within))
+                        return
+                    failing.callback(job.end)
+                self._start(members, options.timeout, *engines_of(members, options, places[: members.size], limit))
+                failing.pop_all()
         if on_failure == "continue":
-            self._membership = self._context.membership = membership.Membership(self, self._context)
+            self._membership = self._context.membership = Membership(self, self._context, job)
+
+    def _replace(self, job: Job, made: Communicator) -> None:
+        """Continue as a member that has died, with the engine of `made`."""
+        context = made._context
+        self._start(made._comm, context.timeout, made._engine, None, context.nodes, context.costs)
+        open_communicators.pop(made, None)
+        self._rank, self._size = job.rank_of_member, job.size
+        self._membership = self._context.membership = Membership(self, self._context, job)
+        self._membership.join()
 
     @staticmethod
     def _made_within(
@@ -199,16 +198,16 @@ class Communicator:
         """Wrap an engine that does not use MPI, and one for checks: see `pycollectives.testing.loopback`."""
         self = cls.__new__(cls)
         nodes = nodes_of(["this process"] * engine.size, checked_ranks_per_node(ranks_per_node))
-        self._start(engine, None, nodes, checked_timeout(timeout), check_engine, costs)
+        self._start(None, checked_timeout(timeout), engine, check_engine, nodes, costs)
         return self
 
     def _start(
         self,
-        engine: _core.Engine,
         comm: MPI.Comm | None,
-        nodes: list[int],
         timeout: float | None,
+        engine: _core.Engine,
         check_engine: _core.Engine | None,
+        nodes: Sequence[int],
         costs: Costs | None,
     ) -> None:
         self._engine = engine
@@ -235,10 +234,11 @@ class Communicator:
     mean = means.mean
     is_same_on_all_ranks = fingerprint.is_same_on_all_ranks
     shrink = shrinking.shrink
-    on_failure = property(membership.on_failure)
-    members = property(membership.members)
-    epoch = property(membership.epoch)
-    on_change = membership.on_change
+    on_failure = property(calls.on_failure)
+    members = property(calls.members)
+    epoch = property(calls.epoch)
+    on_change = calls.on_change
+    state = calls.state
 
     def create(self, kind: type[CollectiveT], *arguments: Any, **options: Any) -> CollectiveT:
         """Make a collective of any kind; collective. For services without a method of `Communicator`.
@@ -264,7 +264,7 @@ class Communicator:
 
     @property
     def size(self) -> int:
-        """The number of ranks at creation. Deaths do not change it: see `members`."""
+        """The number of ranks at creation, without spares. Deaths do not change it: see `members`."""
         return self._size
 
     @property
@@ -459,7 +459,7 @@ class Communicator:
                 return
             self._context.close(deadline)
             self._context.checks.finish(deadline.remaining())
-            membership.close_engine(self, deadline)
+            calls.close_engine(self, deadline)
             self._end()
         self._context.check_closed()
 
@@ -479,6 +479,8 @@ class Communicator:
     def _end(self) -> None:
         self._context.rendezvous.close()
         open_communicators.pop(self, None)
+        if self._membership is not None:
+            self._membership.end()
 
     def __repr__(self) -> str:
         """Show the rank and the number of open collectives."""

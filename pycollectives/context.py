@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .arguments import Arguments, Template
     from .collective import Collective
     from .communicator import Communicator
-    from .membership import Membership
+    from .membership.members import Membership
     from .support.costs import Costs
 
     AnyCollective = Collective[Any]

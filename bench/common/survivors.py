@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -28,6 +28,12 @@ class Program(Protocol):
     def end(self) -> None:
         """End; collective. RunError if a value was wrong."""
 
+    def state(self) -> object:
+        """Return the state for a rank that replaces a dead one; only of a partial allreduce."""
+
+    def restore(self, state: Any) -> None:
+        """Continue in the place of a dead rank."""
+
 
 def make_program(name: str, comm: pc.Communicator, policy: PolicyName) -> Program:
     """Make a program; collective."""
@@ -47,7 +53,7 @@ class _Allreduce:
         self._comm = comm
         self._mine = np.zeros(comm.size, np.int64)
         self._mine[comm.rank] = 1
-        self._total, self._made = np.zeros_like(self._mine), 0
+        self._total, self._made, self._is_new = np.zeros_like(self._mine), 0, False
         self._collective = comm.partial_allreduce(self._mine, policy=policy.build(0), missed="sum")
 
     def step(self) -> None:
@@ -58,11 +64,18 @@ class _Allreduce:
         self._collective.flush()
         self._total += self._collective.result
         self._collective.leave()
-        if self._total[self._comm.rank] != self._made or not self._comm.is_same_on_all_ranks(self._total):
+        is_wrong = not self._is_new and self._total[self._comm.rank] != self._made
+        if is_wrong or not self._comm.is_same_on_all_ranks(self._total):
             raise RunError(
                 f"rank {self._comm.rank} made {self._made} contributions, and the survivors received "
                 f"{self._total.tolist()}"
             )
+
+    def state(self) -> object:
+        return self._total
+
+    def restore(self, state: Any) -> None:
+        self._total, self._is_new = state, True
 
 
 class _Optimizer:

@@ -1,6 +1,7 @@
 """The engine's side of a collective that continues after deaths: what all services share.
 
-A death ends the engine's collective. The survivors make another one together (membership.py), and calls continue in it.
+A death ends the engine's collective. The survivors make another one together (membership/members.py), and calls
+continue in it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ T = TypeVar("T")
 
 
 class Continuing(ABC, Generic[ArgumentsT, CoreT]):
-    """One rank's side of a collective that continues; see `membership.Recoverable`.
+    """One rank's side of a collective that continues; see `members.Recoverable`.
 
     Calls run as `_run(action, deadline)`. An action uses the engine's collective as `_engine_side`, and is called again
     after a recovery.
     """
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
+        """Make the engine's collective; collective. On a rank that joins, `remake` makes it."""
         assert context.membership is not None
         self._context = context
         self._membership = context.membership
@@ -47,7 +48,8 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         self._left = False
         self._has_ended = False  # all survivors had left at a recovery
         self._core: CoreT | None = None  # None: stopped
-        self._core = self._made(deadline)
+        if not self._membership.is_joining:
+            self._core = self._made(deadline)
 
     def _made(self, deadline: Deadline) -> CoreT:
         """Make the engine's collective for the members of this epoch; collective."""

@@ -20,7 +20,7 @@ from ..support.environment import Settings, checked_progress, checked_ranks_per_
 from ..support.errors import RankFailedError, StallError
 from ..support.nodes import Place
 from ..support.stall_warning import StallWarning
-from ..support.validation import checked_choice, checked_timeout
+from ..support.validation import checked_choice, checked_integer, checked_timeout
 from .consistency import agree, describe_ranks
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Options:
     costs: Costs | None
     tuned: bool
     on_failure: str = "raise"
+    spares: int = 0
 
     @classmethod
     def agreed(
@@ -77,6 +78,7 @@ class Options:
         *,
         is_tuned: Callable[[], bool],
         on_failure: str = "raise",
+        spares: int = 0,
         limit: float | None = None,
     ) -> tuple[Options, list[Place]]:
         """Check the arguments of `Communicator` and return them, with the place of each rank; collective.
@@ -91,7 +93,7 @@ class Options:
         options = agree(
             over_mpi,
             "Communicator",
-            lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned, on_failure),
+            lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned, on_failure, spares, comm.size),
             timeout=limit,
         )
         # A second step: the first may succeed on a rank that arrives after the others gave up and do not come here.
@@ -109,6 +111,8 @@ class Options:
         costs: object,
         is_tuned: Callable[[], bool],
         on_failure: str = "raise",
+        spares: int = 0,
+        size: int = 1,
     ) -> Options:
         """Check the arguments without other ranks; defaults (None) come from the environment."""
         environment = settings()
@@ -128,7 +132,10 @@ class Options:
         checked_choice("on_failure", on_failure, ("raise", "continue"))
         if on_failure == "continue" and check:
             raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'; unset PYC_CHECK")
-        return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), on_failure)
+        spares = checked_integer("spares", spares, at_least=0, at_most=size - 1)
+        if spares and on_failure == "raise":
+            raise ValueError(f"spares: expected 0 with on_failure='raise', got {spares}")
+        return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), on_failure, spares)
 
     def signature(self) -> dict[str, str | int | None]:
         """Return the values that must be the same on all ranks."""
@@ -139,6 +146,7 @@ class Options:
             "PYC_HEARTBEAT_TIMEOUT": heartbeat,
             "costs": None if self.costs is None else repr(self.costs),
             "on_failure": self.on_failure,
+            "spares": self.spares,
         }
 
 

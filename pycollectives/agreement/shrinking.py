@@ -16,7 +16,7 @@ from .survivors import Message, Survivors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any, Protocol
+    from typing import Any, Protocol, TypeGuard
 
     from mpi4py import MPI
 
@@ -186,7 +186,7 @@ class Shrinking:
     def _objection(self) -> str | None:
         if self._new is not None:
             return None
-        if self._error is None or isinstance(self._error, RankFailedError | StallError):
+        if self._error is None or isinstance(self._error, RankFailedError | StallError) or _follows_death(self._error):
             return AGAIN
         self._look_for_deaths()  # MPI need not raise an error of their class
         if self._survivors.dead & set(self.members):
@@ -196,7 +196,7 @@ class Shrinking:
     def _finish(self, decision: Decision) -> None:
         """Keep the new communicator if all members have it. RuntimeError if it cannot be made."""
         new, error = self._new, self._error
-        if decision.agreed and new is not None and new.size == len(decision.members):
+        if decision.agreed and new is not None and decision.members == self.members:
             self._is_over = True
             supersede(self._old._engines)
             return
@@ -349,8 +349,7 @@ class Shrinking:
         """TransportError if MPI reports anything else than a death."""
         from ..support.native import MPI
 
-        deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING)
-        if not isinstance(error, MPI.Exception) or error.Get_error_class() not in deaths:
+        if not _follows_death(error) or error.Get_error_class() == MPI.ERR_REVOKED:  # it is never revoked
             raise TransportError(f"{self._words.subject}: {error}") from error
 
     def _look_for_deaths(self) -> None:
@@ -362,6 +361,14 @@ class Shrinking:
             )
         if not set(failed) <= self._survivors.dead:
             self._send(self._survivors.died(set(failed)))
+
+
+def _follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
+    """Whether MPI raises the error because a rank has died. A rank that notices it revokes the new communicator."""
+    from ..support.native import MPI
+
+    deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+    return isinstance(error, MPI.Exception) and error.Get_error_class() in deaths
 
 
 def supersede(engines: Iterable[_core.Engine]) -> None:

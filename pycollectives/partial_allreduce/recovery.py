@@ -245,8 +245,8 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         holder = next(state["rank"] for state in states if state["completed"] == newest)
         if all(state["completed"] == newest for state in states):
             return
-        received = self._received_from(holder, deadline)
-        if self._completed == newest:
+        received = self._received_from(holder, self._newest, 1, deadline)
+        if self._completed == newest or self._membership.is_joining:
             return
         assert self._completed == newest - 1
         self._completed = newest
@@ -266,13 +266,21 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         if self._flushing and received.flush:
             self._complete_flush(received.info)
 
-    def _received_from(self, holder: int, deadline: Deadline) -> Newest:
-        """Return the newest round of a rank; collective."""
+    def introduce(self, donor: int, deadline: Deadline) -> None:
+        """See `Recoverable.introduce`."""
+        position = (self._completed, self._missed, self._newest, self._latest, self._sums)
+        received = self._received_from(donor, position, 3, deadline)
+        if self._membership.is_joining:
+            self._completed, self._missed, self._newest, self._latest, self._sums = received
+
+    def _received_from(self, holder: int, own: Any, arrays: int, deadline: Deadline) -> Any:
+        """Return a rank's value, which contains so many arrays at most; collective."""
         from ..support.native import core
 
         buffer = self._arguments.like.buffer
-        length = 4096 + 8 * self._context.communicator.size + buffer.count * max(8, buffer.dtype.itemsize)
-        sent = pickle.dumps(self._newest) if self._context.rank == holder else b""
+        array = buffer.count * max(8, buffer.dtype.itemsize)
+        length = 4096 + 8 * self._context.communicator.size + arrays * array
+        sent = pickle.dumps(own) if self._context.rank == holder else b""
         values = np.zeros(length, np.uint8)
         values[: len(sent)] = np.frombuffer(sent, np.uint8)
         arguments = self._context.checked("partial_allreduce", lambda: self._of_bytes(length))
@@ -283,12 +291,12 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
             **arguments.for_engine(self._context.nodes),
         )
         result, _ = made.allreduce(values, timeout=seconds_of(deadline))
-        received: Newest = pickle.loads(result.tobytes())  # ignores the zeros after its end
+        received = pickle.loads(result.tobytes())  # ignores the zeros after its end
         made.leave()
         return received
 
     def _of_bytes(self, length: int) -> PartialAllreduceArguments:
-        name = f"the newest round of {self._arguments.name!r}"
+        name = f"the rounds of {self._arguments.name!r}"
         return type(self._arguments)(count=length, dtype=np.uint8, op="BOR", policy="full", name=name)
 
     def remake(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-__all__ = ["FAULT_TOLERANT", "is_fault_tolerant"]
+if TYPE_CHECKING:
+    from .. import _core
+
+__all__ = ["FAULT_TOLERANT", "check_fault_tolerant", "is_fault_tolerant"]
 
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
 """The variable by which Open MPI's launcher makes the library fault tolerant."""
@@ -15,3 +19,14 @@ def is_fault_tolerant() -> bool:
     from .native import MPI
 
     return os.environ.get(FAULT_TOLERANT, "0").lower() not in ("0", "false") and hasattr(MPI.Comm, "Get_failed")
+
+
+def check_fault_tolerant(size: int, engine: _core.Engine | None = None) -> None:
+    """Raise RuntimeError unless the job continues after deaths, or has no other rank. `size`: the number of ranks."""
+    if size == 1:
+        return
+    if not is_fault_tolerant() or (engine is not None and engine.acknowledge_failed() is None):
+        raise RuntimeError(
+            "on_failure='continue': this job ends when a rank dies; start it by Open MPI 5, with "
+            f"mpirun --with-ft ulfm --mca async_mpi_finalize 1 (which sets {FAULT_TOLERANT}=1)"
+        )

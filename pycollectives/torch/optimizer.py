@@ -174,6 +174,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
         check_optimizer(self.optimizer)
+        if (membership := self._comm._context.membership) is not None:
+            membership.refuse_spares(type(self).__name__)
         self._timeout = checked_timeout(self._timeout)
         check_model(self._model)
         options, waits = check()

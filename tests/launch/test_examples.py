@@ -90,10 +90,12 @@ def test_group_averaging(ranks):
     [
         ("after_a_death.py", r"rank 1 died.*\n3 ranks continue from step \d+$"),
         ("continue_after_a_death.py", r"^step \d+: lost \(1,\), members \(0, 2, 3\)$"),
+        ("replace_a_dead_rank.py", r"^step \d+: lost \(1,\), members \(0, 1, 2, 3\)$"),
     ],
 )
 def test_training_continues_after_a_death(example, says):
-    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, EXAMPLES / example]
+    ranks = 5 if example.startswith("replace") else 4
+    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", str(ranks), sys.executable, EXAMPLES / example]
     outcome = run([str(word) for word in command], limit=90, env=environment(PYC_STALL_WARNING="10"))
     assert outcome.err == "", outcome
     assert re.search(says, outcome.out, re.MULTILINE), outcome

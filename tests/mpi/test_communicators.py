@@ -213,7 +213,7 @@ def test_replicas(shape):
 @pytest.mark.parametrize("check", [False, True])
 def test_one_that_cannot_be_made_leaves_no_engine_that_serves(check, monkeypatch):
     """What fails after the engines were made, on all ranks alike."""
-    from pycollectives import communicator
+    from pycollectives.agreement import opening
 
     engines = []
 
@@ -228,8 +228,8 @@ def test_one_that_cannot_be_made_leaves_no_engine_that_serves(check, monkeypatch
         raise RuntimeError("no costs")
 
     monkeypatch.setenv("PYC_CHECK", str(int(check)))
-    monkeypatch.setattr(communicator, "partial", recorded)
-    monkeypatch.setattr(communicator, "measured_costs", fail)
+    monkeypatch.setattr(opening, "partial", recorded)
+    monkeypatch.setattr(opening, "measured_costs", fail)
     with pytest.raises(RuntimeError, match="no costs"):
         pc.Communicator(WORLD)
     assert len(engines) == 1 + check

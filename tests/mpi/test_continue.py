@@ -128,6 +128,15 @@ def test_arguments_of_the_communicator(monkeypatch):
             comm.on_change(print)
         with pytest.raises(TypeError, match="expected a function of a MembershipChange, got 3"):
             comm.on_change(3)
+        with pytest.raises(TypeError, match="state: restore: expected a function, got 3"):
+            comm.state(print, 3)
+    with pytest.raises(ValueError, match=f"spares: expected at most {WORLD.size - 1}, got {WORLD.size}"):
+        pc.Communicator(WORLD, on_failure="continue", spares=WORLD.size, timeout=LIMIT)
+    if WORLD.size > 1:
+        with pytest.raises(ValueError, match="spares: expected 0 with on_failure='raise', got 1"):
+            pc.Communicator(WORLD, spares=1, timeout=LIMIT)
+        with pytest.raises(pc.MismatchError, match="spares"):
+            pc.Communicator(WORLD, on_failure="continue", spares=int(WORLD.rank == 0), timeout=LIMIT)
     monkeypatch.setenv("PYC_CHECK", "1")
     with pytest.raises(ValueError, match="expected 'raise' with PYC_CHECK=1"):
         pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)

@@ -65,7 +65,9 @@ def played(monkeypatch):
         if play.notices:
             raise RankFailedError("rank 2 has died", [2])
 
-    membership = SimpleNamespace(epoch=0, is_recovering=False, is_installed=True, failed=None, recover=recover)
+    membership = SimpleNamespace(
+        epoch=0, is_recovering=False, is_joining=False, is_installed=True, failed=None, recover=recover
+    )
     context = SimpleNamespace(
         membership=membership,
         communicator=SimpleNamespace(rank=0, size=3),

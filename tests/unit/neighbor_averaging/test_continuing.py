@@ -70,7 +70,9 @@ def played(monkeypatch):
         play.collective.resume()
         membership.epoch += 1
 
-    membership = SimpleNamespace(epoch=0, is_recovering=False, is_installed=True, failed=None, recover=recover)
+    membership = SimpleNamespace(
+        epoch=0, is_recovering=False, is_joining=False, is_installed=True, failed=None, recover=recover
+    )
     context = SimpleNamespace(
         membership=membership,
         communicator=SimpleNamespace(rank=0, size=3),

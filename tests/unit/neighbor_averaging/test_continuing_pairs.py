@@ -96,7 +96,13 @@ def played(monkeypatch):
         membership.epoch += 1
 
     membership = SimpleNamespace(
-        epoch=0, is_recovering=False, is_installed=True, failed=None, recover=recover, members=(0, 1, 2, 3)
+        epoch=0,
+        is_recovering=False,
+        is_joining=False,
+        is_installed=True,
+        failed=None,
+        recover=recover,
+        members=(0, 1, 2, 3),
     )
     context = SimpleNamespace(
         membership=membership,

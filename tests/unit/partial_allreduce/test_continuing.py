@@ -70,7 +70,7 @@ def engines(monkeypatch):
 
 @pytest.fixture
 def sums(engines):
-    membership = SimpleNamespace(epoch=0, is_recovering=False, is_installed=True, failed=None)
+    membership = SimpleNamespace(epoch=0, is_recovering=False, is_joining=False, is_installed=True, failed=None)
     context = SimpleNamespace(
         membership=membership,
         communicator=SimpleNamespace(rank=0, size=2),

@@ -1,4 +1,4 @@
-"""The members of a communicator with `on_failure="continue"`, and how they continue after a death.
+"""How the members of a communicator continue after a death.
 
 A call that finds a dead rank recovers, in the application's thread, together with all survivors:
 
@@ -7,6 +7,7 @@ A call that finds a dead rank recovers, in the application's thread, together wi
   collect   Each rank sends its state of each collective to the others, such as the number of completed rounds.
   fill      If a round completed on some survivors only, one of them sends its result to the others.
   remake    Each collective is made again, and takes over the results that this rank has not received.
+            A rank that replaces a dead one takes part by its own calls that create the collectives (joining.py).
   install   When all survivors have made all of them, each contributes again the data that no completed round contains.
 
 After a further death during these steps they begin again, on the newest communicator. Before `install` nothing is
@@ -24,28 +25,28 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from .agreement.consistency import describe_ranks
-from .agreement.shrinking import Shrinking, Words, supersede
-from .at_exit import open_communicators
-from .partial_allreduce.arguments import PartialAllreduceArguments
-from .partial_allreduce.collective import PartialAllreduce
-from .support.deadline import Deadline
-from .support.errors import RankFailedError
-from .support.interrupts import interrupts_later
-from .support.launchers import FAULT_TOLERANT, is_fault_tolerant
+from ..agreement.consistency import describe_ranks
+from ..agreement.shrinking import Words, supersede
+from ..at_exit import open_communicators
+from ..partial_allreduce.arguments import PartialAllreduceArguments
+from ..partial_allreduce.collective import PartialAllreduce
+from ..support.deadline import Deadline
+from ..support.errors import RankFailedError
+from ..support.interrupts import interrupts_later
+from .job import ShrunkCommunicator, ShrunkJob
+from .joining import Joining, States, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from mpi4py import MPI
-
-    from . import _core
-    from .arguments import Arguments
-    from .collective import Collective
-    from .communicator import Communicator
-    from .context import Context, PendingCreation
-    from .support.typing import Array, OnFailure, Op
+    from .. import _core
+    from ..arguments import Arguments
+    from ..collective import Collective
+    from ..communicator import Communicator
+    from ..context import Context, PendingCreation
+    from ..support.typing import Array, Op
+    from .job import Job
 
     class Recoverable(Protocol):
         """A collective that continues, as the members see it. The methods are called in this order."""
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
         def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
             """Take over what all survivors must have in common; collective. `states`: of all survivors."""
 
+        def introduce(self, donor: int, deadline: Deadline) -> None:
+            """Give newcomers the rounds of a survivor; collective. `donor`: its place among the members."""
+
         def remake(self, arguments: Any, deadline: Deadline) -> None:
             """Make the engine's side again, without contributions; collective."""
 
@@ -76,20 +80,13 @@ if TYPE_CHECKING:
             """Contribute the data that no completed round contains."""
 
 
-__all__ = [
-    "Membership",
-    "MembershipChange",
-    "check_fault_tolerant",
-    "close_engine",
-    "epoch",
-    "members",
-    "on_change",
-    "on_failure",
-]
+__all__ = ["Membership", "MembershipChange"]
 
 T = TypeVar("T")
 
 CONTINUING = ["partial_allreduce", "partial_reduce", "neighbor_averaging", "push_sum", "pairwise_averaging", "hop"]
+REPLACED = ["partial_allreduce"]
+"""The services that continue with ranks that replace dead ones."""
 RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; all are in this call by then."""
 STATES_PER_MESSAGE = 50
@@ -108,11 +105,14 @@ class MembershipChange:
         The ranks that are members now, ascending.
     lost
         The ranks that died in this change, ascending.
+    joined
+        The ranks that spares have replaced in this change, ascending.
     """
 
     epoch: int
     members: tuple[int, ...]
     lost: tuple[int, ...]
+    joined: tuple[int, ...]
 
 
 @dataclass
@@ -128,7 +128,7 @@ class _Made:
 
 
 class Membership:
-    """The members of one communicator.
+    """The members of one communicator. `job`: with its spares, if it was made with some.
 
     Attributes
     ----------
@@ -144,22 +144,52 @@ class Membership:
         The error that the survivors cannot recover from; None if they can continue.
     """
 
-    def __init__(self, comm: Communicator, context: Context) -> None:
+    def __init__(self, comm: Communicator, context: Context, job: Job | None) -> None:
         """See the class."""
         self._comm = comm
         self._context = context
-        self.members = tuple(range(comm.size))
-        self.epoch = 0
+        self._job = job
+        self.members = tuple(range(comm.size)) if job is None else job.members
+        self.epoch = 0 if job is None else job.epoch
         self.is_recovering = False
         self.failed: Exception | None = None
         self._callbacks: list[Callable[[MembershipChange], None]] = []
         self._changes: list[MembershipChange] = []  # that callbacks have not received
         self._turn = threading.RLock()
-        self._shrinking: Shrinking | None = None
+        self._shrinking: ShrunkCommunicator | ShrunkJob | None = None
         self._former: list[_core.Engine] = []  # whose boards other survivors may still read
         self._made: dict[int, _Made] = {}  # by number, in the order of creation
         self._creation: PendingCreation | None = None
+        self._states = States()
+        self._joining: Joining | None = None  # on a rank that replaces a dead one, until it is installed
         self.is_installed = True
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether this rank replaces a dead one, and has not made all collectives and restored its state."""
+        return self._joining is not None
+
+    def join(self) -> None:
+        """Learn from the survivors what to make, on a rank that replaces a dead one; collective."""
+        assert self._job is not None
+        self.is_installed = False
+        self._joining = Joining(self, self._context, self._job)
+        self._joining.begin()
+
+    def state(self, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
+        """See `Communicator.state`."""
+        if self._joining is not None:
+            self._joining.restore(restore)
+        self._states.provides.append(provide)
+
+    def installed(self) -> None:
+        """Note that all have made all collectives, on a rank that replaces a dead one."""
+        self._joining, self.is_installed = None, True
+
+    def end(self) -> None:
+        """Tell waiting spares that this rank makes no further calls."""
+        if self._job is not None:
+            self._job.end()
 
     def on_change(self, callback: Callable[[MembershipChange], None]) -> None:
         """Register a callback for changes."""
@@ -167,12 +197,19 @@ class Membership:
 
     def refuse(self, call: str) -> None:
         """Raise ValueError if a service does not continue after a death."""
+        if self._job is not None and call not in REPLACED:
+            raise ValueError(f"{call}: expected {', '.join(REPLACED)}, mean, agree or is_same_on_all_ranks with spares")
         if call not in CONTINUING:
             raise ValueError(
                 f"{call}: expected {', '.join(CONTINUING)}, mean, agree or is_same_on_all_ranks with "
                 "on_failure='continue'; "
                 "otherwise use on_failure='raise', and call shrink after a RankFailedError"
             )
+
+    def refuse_spares(self, call: str) -> None:
+        """Raise ValueError if ranks are replaced, which a call does not support."""
+        if self._job is not None:
+            raise ValueError(f"{call}: expected a communicator without spares, which get no state of it")
 
     def retry(self, action: Callable[[], T], deadline: Deadline) -> T:
         """Return the result of `action`; if a rank has died, recover and call it again."""
@@ -231,6 +268,9 @@ class Membership:
 
     def make(self, creation: PendingCreation, make: Callable[[], T], deadline: Deadline) -> T:
         """Return the result of `make`, or of the recovery that completes the creation."""
+        if self._joining is not None:
+            joined: Any = self._joining.make(creation)
+            return joined  # type: ignore[no-any-return]
         stalled = self._creation if self._creation is not None and self._creation.has_stalled else None
         while True:
             epoch = self.epoch
@@ -274,7 +314,7 @@ class Membership:
     def confirm(self, call: str, deadline: Deadline) -> None:
         """Wait until all ranks have made a collective, since no rank may contribute earlier. Forget ended ones."""
         ended = [number for number, made in self._made.items() if made.recoverable.ended][:STATES_PER_MESSAGE]
-        everywhere = set(ended).intersection(*map(set, self._gathered(ended, call, deadline)))
+        everywhere = set(ended).intersection(*map(set, self.gathered(ended, call, deadline)))
         for number in everywhere:
             del self._made[number]
 
@@ -295,6 +335,8 @@ class Membership:
         with self._turn:
             if self.failed is not None:
                 raise self.failed
+            if self._joining is not None:
+                self._joining.refuse()
             if self.epoch != epoch:
                 return
             self._comm._engine.stop(list(error.ranks))
@@ -317,10 +359,10 @@ class Membership:
 
     def _recover(self, error: RankFailedError, deadline: Deadline) -> None:
         while True:
-            lost = self._shrink(error, deadline)
+            change = self._shrink(error, deadline)
             try:
                 with interrupts_later():  # the others count on this rank until all have installed
-                    self._resume(lost, Deadline(RESUME_S))
+                    self._resume(change, Deadline(RESUME_S))
             except BaseException as failure:
                 if self.is_installed and not isinstance(failure, RankFailedError):
                     raise  # an interrupt
@@ -332,19 +374,18 @@ class Membership:
             else:
                 return
 
-    def _shrink(self, error: RankFailedError, deadline: Deadline) -> tuple[int, ...]:
-        """Agree with the survivors on the members, and take over their communicator. Return the ranks that died."""
+    def _shrink(self, error: RankFailedError, deadline: Deadline) -> MembershipChange:
+        """Agree with the survivors on the members, and take over their communicator."""
         comm, former = self._comm, self.members
         if self._shrinking is None:
-            dead = [former[position] for position in error.ranks]
-            words = Words(
-                subject=f"{comm.name}: {describe_ranks(dead) if dead else 'a rank'} died, and the others continue",
-                called="made a call on it",
-                again="Repeat a call on this communicator to try again",
-            )
-            self._shrinking = Shrinking(_StoppedCommunicator(comm), former, words)
+            self._shrinking = self._stopped([former[place] for place in error.ranks])
         new = self._shrinking.run(deadline)
-        self.members = tuple(former[position] for position in self._shrinking.members)
+        survivors = self._shrinking.survivors
+        self.members = survivors
+        joined: tuple[int, ...] = ()
+        if isinstance(self._shrinking, ShrunkJob):
+            self._job = self._shrinking.job
+            self.members, joined = self._job.members, self._job.joined
         self._shrinking = None
         self.is_installed = False
         self.epoch += 1
@@ -352,14 +393,34 @@ class Membership:
         comm._engine, comm._engines, comm._comm = new._engine, new._engines, new._comm
         self._context.move_to(new._context)
         open_communicators.pop(new, None)
-        lost = tuple(rank for rank in former if rank not in self.members)
-        self._changes.append(MembershipChange(epoch=self.epoch, members=self.members, lost=lost))
-        return lost
+        lost = tuple(rank for rank in former if rank not in survivors)
+        change = MembershipChange(epoch=self.epoch, members=self.members, lost=lost, joined=joined)
+        self._changes.append(change)
+        return change
 
-    def _resume(self, lost: tuple[int, ...], deadline: Deadline) -> None:
+    def _stopped(self, dead: list[int]) -> ShrunkCommunicator | ShrunkJob:
+        comm = self._comm
+        words = Words(
+            subject=f"{comm.name}: {describe_ranks(dead) if dead else 'a rank'} died, and the others continue",
+            called="made a call on it",
+            again="Repeat a call on this communicator to try again",
+        )
+        if self._job is None:
+            return ShrunkCommunicator(comm, self.members, words)
+        return ShrunkJob(self._job, comm._arguments, comm._made_within, words, comm._engines)
+
+    def _resume(self, change: MembershipChange, deadline: Deadline) -> None:
         context = self._context
-        own = {number: made.recoverable.read_state(lost) for number, made in self._made.items()}
-        states = self._collected(own, deadline)
+        own = {number: made.recoverable.read_state(change.lost) for number, made in self._made.items()}
+        if change.joined:
+            for number, made in self._made.items():
+                own[number]["call"] = described(made.collective._arguments)
+        states = self.collected(own, deadline)
+        donor = next(place for place, rank in enumerate(self.members) if rank not in change.joined)
+        if change.joined:
+            self.gathered([context.created, len(self._states.provides)], "recovery", deadline)
+            if donor == context.rank:
+                self._states.send(context.engine, [self.members.index(rank) for rank in change.joined])
         for number in sorted(set().union(*states)):
             of_all = [state[number] for state in states if number in state]
             if all(state["left"] for state in of_all):
@@ -369,12 +430,15 @@ class Membership:
                 collective, arguments = self._made[number].collective, self._made[number].arguments
                 recoverable = self._made[number].recoverable
                 recoverable.fill(of_all, deadline)
+                if change.joined and number in states[donor]:
+                    recoverable.introduce(donor, deadline)
                 checked = context.checked(collective.arguments.service, arguments, name=collective.name)
                 recoverable.remake(checked, deadline)
                 collective._arguments = checked
             else:
                 self._join_creation(number, deadline)
-        context.engine.compare(b"", what="recovery", timeout=deadline.remaining())
+        self._states.wait(context.engine, deadline)
+        self.install(deadline)
         for engine in self._former:
             engine.abort()
         supersede(self._former)
@@ -385,6 +449,10 @@ class Membership:
         if context.rendezvous.is_closing:
             context.engine.leave()
 
+    def install(self, deadline: Deadline) -> None:
+        """Wait until all have made all collectives; collective."""
+        self._context.engine.compare(b"", what="recovery", timeout=deadline.remaining())
+
     def _join_creation(self, number: int, deadline: Deadline) -> None:
         """Complete a creation that was complete on other ranks when the death came."""
         creation = self._creation
@@ -393,106 +461,19 @@ class Membership:
         agreed = self._context.checked(creation.service, creation.arguments)
         self._context.enter(creation.build(agreed, deadline), creation.arguments)
 
-    def _collected(self, local: dict[int, dict[str, Any]], deadline: Deadline) -> list[dict[int, dict[str, Any]]]:
+    def collected(self, local: dict[int, dict[str, Any]], deadline: Deadline) -> list[dict[int, dict[str, Any]]]:
         """Return the states of all survivors, by rank and number."""
-        count = max(self._gathered(len(local), "recovery", deadline))
+        count = max(self.gathered(len(local), "recovery", deadline))
         states: list[dict[int, dict[str, Any]]] = [{} for _ in self.members]
         own = list(local.items())
         for first in range(0, count, STATES_PER_MESSAGE):
             part = own[first : first + STATES_PER_MESSAGE]
-            for rank, received in enumerate(self._gathered(part, "recovery", deadline)):
+            for rank, received in enumerate(self.gathered(part, "recovery", deadline)):
                 states[rank].update(received)
         return states
 
-    def _gathered(self, local: T, what: str, deadline: Deadline) -> list[T]:
+    def gathered(self, local: T, what: str, deadline: Deadline) -> list[T]:
         """Return the values of all members, by rank; collective."""
         text = json.dumps(local, separators=(",", ":")).encode()
         texts = self._context.engine.compare(text, what=what, timeout=deadline.remaining())
         return [local] * len(self.members) if texts is None else [json.loads(each) for each in texts]
-
-
-# ---------------------------------------------------------------------------------------------- of a communicator
-
-
-def check_fault_tolerant(engine: _core.Engine) -> None:
-    """Raise RuntimeError unless the job continues after deaths, or has no other rank."""
-    if engine.size == 1:
-        return
-    if engine.acknowledge_failed() is None or not is_fault_tolerant():
-        raise RuntimeError(
-            "on_failure='continue': this job ends when a rank dies; start it by Open MPI 5, with "
-            f"mpirun --with-ft ulfm --mca async_mpi_finalize 1 (which sets {FAULT_TOLERANT}=1)"
-        )
-
-
-def close_engine(comm: Communicator, deadline: Deadline) -> None:
-    """Close the engine of a communicator; collective. After a death continue, unless all ranks have closed."""
-
-    def close() -> None:
-        engine = comm._engine
-        try:
-            engine.close(timeout=deadline.remaining())
-        except RankFailedError:
-            if comm._membership is None or not engine.all_closed:
-                raise
-
-    if comm._membership is None:
-        close()
-    else:
-        comm._membership.retry(close, deadline)
-
-
-def on_failure(comm: Communicator) -> OnFailure:
-    """The effect of a rank's death: "raise" or "continue"."""
-    return "raise" if comm._membership is None else "continue"
-
-
-def members(comm: Communicator) -> tuple[int, ...]:
-    """The live ranks, ascending. They change only with `on_failure="continue"`; ranks keep their numbers."""
-    return tuple(range(comm.size)) if comm._membership is None else comm._membership.members
-
-
-def epoch(comm: Communicator) -> int:
-    """The number of changes of the members."""
-    return 0 if comm._membership is None else comm._membership.epoch
-
-
-def on_change(comm: Communicator, callback: Callable[[MembershipChange], None]) -> None:
-    """Register a callback for changes of the members, with `on_failure="continue"`.
-
-    Each member calls it in the application's thread, within the call that continues after a death. It must not raise.
-
-    Parameters
-    ----------
-    callback
-        A function of a `pycollectives.membership.MembershipChange`.
-
-    Raises
-    ------
-    TypeError
-        `callback` is no function.
-    RuntimeError
-        The communicator was made with `on_failure="raise"`.
-    """
-    if not callable(callback):
-        raise TypeError(f"on_change: expected a function of a MembershipChange, got {callback!r}")
-    if comm._membership is None:
-        raise RuntimeError("on_change: the members never change with on_failure='raise'")
-    comm._membership.on_change(callback)
-
-
-class _StoppedCommunicator:
-    """A communicator whose engine has stopped, as `Shrinking` uses it. Its boards are still read."""
-
-    def __init__(self, comm: Communicator) -> None:
-        self._comm = comm
-        self._engine, self._engines, self._arguments = comm._engine, comm._engines, comm._arguments
-        self.rank = self._engine.rank
-        self.size = self._engine.size
-        self.name = comm.name
-
-    def abort(self) -> None:
-        """Leave the collectives as they are."""
-
-    def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator:
-        return self._comm._made_within(comm, limit, arguments)

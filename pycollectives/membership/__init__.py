@@ -1,0 +1,7 @@
+"""The members of a communicator with `on_failure="continue"`: how they continue after a death, and are replaced."""
+
+from __future__ import annotations
+
+from .members import MembershipChange
+
+__all__ = ["MembershipChange"]

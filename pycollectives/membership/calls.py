@@ -1,0 +1,101 @@
+"""What a communicator shows of its members, and the calls of the application that concern them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..support.errors import RankFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..communicator import Communicator
+    from ..support.deadline import Deadline
+    from ..support.typing import OnFailure
+    from .members import MembershipChange
+
+__all__ = ["close_engine", "epoch", "members", "on_change", "on_failure", "state"]
+
+
+def close_engine(comm: Communicator, deadline: Deadline) -> None:
+    """Close the engine of a communicator; collective. After a death continue, unless all ranks have closed."""
+
+    def close() -> None:
+        engine = comm._engine
+        try:
+            engine.close(timeout=deadline.remaining())
+        except RankFailedError:
+            if comm._membership is None or not engine.all_closed:
+                raise
+
+    if comm._membership is None:
+        close()
+    else:
+        comm._membership.retry(close, deadline)
+
+
+def on_failure(comm: Communicator) -> OnFailure:
+    """The effect of a rank's death: "raise" or "continue"."""
+    return "raise" if comm._membership is None else "continue"
+
+
+def members(comm: Communicator) -> tuple[int, ...]:
+    """The live ranks, ascending. They change only with `on_failure="continue"`; ranks keep their numbers."""
+    return tuple(range(comm.size)) if comm._membership is None else comm._membership.members
+
+
+def epoch(comm: Communicator) -> int:
+    """The number of changes of the members."""
+    return 0 if comm._membership is None else comm._membership.epoch
+
+
+def on_change(comm: Communicator, callback: Callable[[MembershipChange], None]) -> None:
+    """Register a callback for changes of the members, with `on_failure="continue"`.
+
+    Each member calls it in the application's thread, within the call that continues after a death. It must not raise.
+
+    Parameters
+    ----------
+    callback
+        A function of a `pycollectives.membership.MembershipChange`.
+
+    Raises
+    ------
+    TypeError
+        `callback` is no function.
+    RuntimeError
+        The communicator was made with `on_failure="raise"`.
+    """
+    if not callable(callback):
+        raise TypeError(f"on_change: expected a function of a MembershipChange, got {callback!r}")
+    if comm._membership is None:
+        raise RuntimeError("on_change: the members never change with on_failure='raise'")
+    comm._membership.on_change(callback)
+
+
+def state(comm: Communicator, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
+    """Pass the state of the program to ranks that replace dead ones; `Communicator(spares=k)` has such ranks.
+
+    Make this call on every rank, after the collectives are created, and before the loop that the state describes. On a
+    rank that replaces a dead one, it calls `restore` with what `provide` has returned on the lowest survivor. On other
+    ranks it registers `provide`, which is called in the application's thread, within the call that continues after a
+    death. Several calls are restored in the same order.
+
+    Parameters
+    ----------
+    provide
+        Returns arrays and objects that can be pickled, such as a dictionary of the model and the number of the step.
+        It must not raise, or call this communicator.
+    restore
+        A function of a value that `provide` has returned.
+
+    Raises
+    ------
+    TypeError
+        An argument is no function.
+    """
+    for name, function in (("provide", provide), ("restore", restore)):
+        if not callable(function):
+            raise TypeError(f"state: {name}: expected a function, got {function!r}")
+    if comm._membership is not None:
+        comm._membership.state(provide, restore)

@@ -1,0 +1,305 @@
+"""The job of a communicator with spares: its members, and the ranks that wait to replace them.
+
+All of them have an MPI communicator of their own. After a death they shrink it together (agreement/shrinking.py), and
+waiting spares take the numbers of the dead. The engine is on a communicator of the members only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..agreement.shrinking import Shrinking, Words
+from ..support.deadline import Deadline
+from ..support.launchers import check_fault_tolerant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mpi4py import MPI
+
+    from .. import _core
+    from ..communicator import Communicator
+
+    MadeWithin = Callable[[MPI.Comm, float | None, tuple[Any, ...]], Communicator]
+
+__all__ = ["Job", "ShrunkCommunicator", "ShrunkJob"]
+
+PAUSE_S = 2e-3
+"""Between a spare's looks for messages."""
+LOOK_FOR_DEATHS_S = 0.2
+"""Between a spare's looks for members that have died."""
+
+_sending: list[MPI.Request] = []
+"""Sends that may be incomplete."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The members and the spares that live.
+
+    Attributes
+    ----------
+    mpi
+        Their MPI communicator.
+    numbers
+        The number of each rank of `mpi` as a member; None: a spare that waits.
+    originals
+        The rank of each in the application's communicator.
+    size
+        The number of members at the beginning.
+    epoch
+        How often the members have changed.
+    joined
+        The numbers that spares took in the newest change, ascending.
+    """
+
+    mpi: MPI.Comm
+    numbers: tuple[int | None, ...]
+    originals: tuple[int, ...]
+    size: int
+    epoch: int = 0
+    joined: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, comm: MPI.Comm, spares: int) -> Job:
+        """Make the job of a communicator, whose highest ranks are spares; collective."""
+        check_fault_tolerant(comm.size)
+        size = comm.size - spares
+        mpi = comm.Dup()
+        mpi.Set_name(comm.Get_name())
+        return cls(mpi, (*range(size), *[None] * spares), tuple(range(comm.size)), size)
+
+    @property
+    def number(self) -> int | None:
+        """This rank's number, or None on a spare."""
+        return self.numbers[self.mpi.rank]
+
+    @property
+    def rank_of_member(self) -> int:
+        """This rank's number, on a member."""
+        assert self.number is not None
+        return self.number
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The numbers of the members, ascending."""
+        return tuple(sorted(number for number in self.numbers if number is not None))
+
+    def after(self, mpi: MPI.Comm, survivors: Sequence[int]) -> Job:
+        """Return the job of these ranks, given by their ranks here, with spares in the places of the dead."""
+        numbers = [self.numbers[rank] for rank in survivors]
+        has_member = any(number is not None for number in numbers)
+        vacant = [number for number in range(self.size) if has_member and number not in numbers]
+        waiting = [place for place, number in enumerate(numbers) if number is None]
+        joined = dict(zip(waiting, vacant, strict=False))
+        return Job(
+            mpi,
+            tuple(joined.get(place, number) for place, number in enumerate(numbers)),
+            tuple(self.originals[rank] for rank in survivors),
+            self.size,
+            self.epoch + 1,
+            tuple(joined.values()),
+        )
+
+    def make_members(self) -> MPI.Comm:
+        """Return an MPI communicator of the members, in the order of their numbers; collective, also over spares."""
+        from ..support.native import MPI
+
+        # Not `Create_group`, which only the members would call: in Open MPI 5.0.11 it hangs if one of them dies in it.
+        number = self.number
+        made = self.mpi.Split(MPI.UNDEFINED if number is None else 0, number or 0)
+        if number is not None:  # otherwise it is COMM_NULL
+            made.Set_name(self.mpi.Get_name())
+        return made
+
+    def failed(self) -> list[int]:
+        """Return the ranks of `mpi` that have died, and let the others exchange messages."""
+        from ..support.native import MPI
+
+        self.mpi.Ack_failed()
+        failed, whole = self.mpi.Get_failed(), self.mpi.Get_group()
+        ranks = list(MPI.Group.Translate_ranks(failed, list(range(failed.size)), whole))
+        failed.Free()
+        whole.Free()
+        return ranks
+
+    # ------------------------------------------------------------------------------------------------ spares
+
+    def end(self) -> None:
+        """Tell the waiting spares that this member makes no further calls."""
+        from ..support.native import MPI
+
+        for rank, number in enumerate(self.numbers):
+            if number is None:
+                with contextlib.suppress(MPI.Exception):  # the spare has died
+                    _sending.append(self.mpi.Isend([b"", MPI.BYTE], rank, _end_tag()))
+
+    def wait(self, arguments: tuple[Any, ...], made_within: MadeWithin) -> tuple[Job, Communicator]:
+        """Return the job and the communicator in which this spare replaces a dead member.
+
+        Raises
+        ------
+        SystemExit
+            All members have ended or died, and this rank was not needed.
+        """
+        job = self
+        while True:
+            job._wait_for_members()
+            shrunk = ShrunkJob(job, arguments, made_within)
+            made = shrunk.run(Deadline(None))
+            job = shrunk.job
+            if job.number is not None:
+                return job, made
+
+    def _wait_for_members(self) -> None:
+        """Wait until members shrink the job. SystemExit once all of them have ended or died."""
+        from ..support.native import MPI
+
+        members = {rank for rank, number in enumerate(self.numbers) if number is not None}
+        gone: set[int] = set()
+        look = Deadline(LOOK_FOR_DEATHS_S)
+        while True:
+            try:
+                if self.mpi.Iprobe(MPI.ANY_SOURCE, _shrink_tag()):
+                    return
+                status = MPI.Status()
+                if self.mpi.Iprobe(MPI.ANY_SOURCE, _end_tag(), status):
+                    self.mpi.Recv([bytearray(), MPI.BYTE], status.source, _end_tag())
+                    gone.add(status.source)
+                    continue
+            except MPI.Exception:
+                gone.update(self.failed())
+            if look.passed:
+                gone.update(self.failed())
+                look = Deadline(LOOK_FOR_DEATHS_S)
+            if members <= gone:
+                raise SystemExit(0)
+            time.sleep(PAUSE_S)
+
+
+class ShrunkCommunicator:
+    """A communicator whose engine has stopped, as `Shrinking` uses it. Its boards are still read.
+
+    Attributes
+    ----------
+    survivors
+        The numbers of the ranks that survived, ascending; after `run`.
+    """
+
+    def __init__(self, comm: Communicator, numbers: Sequence[int], words: Words) -> None:
+        """See the class. `numbers`: of its ranks."""
+        self._comm = comm
+        self._engine, self._engines, self._arguments = comm._engine, comm._engines, comm._arguments
+        self.rank = self._engine.rank
+        self.size = self._engine.size
+        self.name = comm.name
+        self.survivors: tuple[int, ...] = ()
+        self._numbers = numbers
+        self._shrinking = Shrinking(self, numbers, words)
+
+    def run(self, deadline: Deadline) -> Communicator:
+        """Return the communicator of the survivors."""
+        new = self._shrinking.run(deadline)
+        self.survivors = tuple(self._numbers[rank] for rank in self._shrinking.members)
+        return new
+
+    def abort(self) -> None:
+        """Leave the collectives as they are."""
+
+    def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator:
+        return self._comm._made_within(comm, limit, arguments)
+
+
+class ShrunkJob:
+    """A job in which a rank has died, as `Shrinking` uses it.
+
+    Attributes
+    ----------
+    job
+        The job; after `run`, without the dead ranks.
+    survivors
+        The numbers of the members that survived, ascending; after `run`.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        arguments: tuple[Any, ...],
+        made_within: MadeWithin,
+        words: Words | None = None,
+        engines: list[_core.Engine] | None = None,
+    ) -> None:
+        """See the class. `words`, `engines`: on a member, of the communicator that stops."""
+        self.job = job
+        self.name = name = job.mpi.Get_name()
+        self.rank, self.size = job.mpi.rank, job.mpi.size
+        self.survivors: tuple[int, ...] = ()
+        self._engine: Any = self
+        self._engines = engines or []
+        self._arguments = arguments
+        self._make = made_within
+        self._next = job
+        pairs = zip(job.numbers, job.originals, strict=True)
+        named = [original if number is None else number for number, original in pairs]
+        waiting = Words(
+            f"{name}: a rank died, and the others continue", "made a call on it", "This spare waits for them"
+        )
+        self._shrinking = Shrinking(self, named, words or waiting)
+
+    def run(self, deadline: Deadline) -> Any:
+        """Return the communicator of the new members; on a spare that still waits, something in its place."""
+        made = self._shrinking.run(deadline)
+        former = [self.job.numbers[rank] for rank in self._shrinking.members]
+        self.survivors = tuple(sorted(number for number in former if number is not None))
+        self.job = self._next
+        return made
+
+    # what `Shrinking` calls
+
+    def mpi_duplicate(self) -> MPI.Comm:
+        """Return the communicator for the messages of the ranks that live."""
+        return self.job.mpi
+
+    def acknowledge_failed(self) -> list[int]:
+        """Return the ranks that have died."""
+        return self.job.failed()
+
+    def check_usable(self) -> None:
+        """Accept it: only MPI knows who has died."""
+
+    def abort(self) -> None:
+        """Leave the collectives as they are."""
+
+    def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Any:
+        self._next = self.job.after(comm, self._shrinking.members)
+        members = self._next.make_members()
+        if self._next.number is None:
+            return _Waiting()
+        try:
+            return self._make(members, limit, arguments)
+        except BaseException:
+            members.Revoke()  # other ranks may wait for this one in collectives of MPI
+            raise
+
+
+class _Waiting:
+    """In the place of the communicator, on a spare that waits."""
+
+    def __init__(self) -> None:
+        self._engines: list[_core.Engine] = []
+
+    def abort(self) -> None:
+        """There is nothing to leave."""
+
+
+def _shrink_tag() -> int:
+    from ..support.native import MPI
+
+    return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767
+
+
+def _end_tag() -> int:
+    return _shrink_tag() - 1

@@ -1,0 +1,96 @@
+"""Spares take the numbers of dead ranks, and no value is lost, whoever dies when."""
+
+from __future__ import annotations
+
+import pytest
+from killer import WITH_FAULT_TOLERANCE
+from launcher import launcher, mpirun
+from nightly import nightly_unless
+
+pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
+
+RANKS, STEPS = 6, 60
+
+
+def job(*arguments, ranks=RANKS, **env):
+    options = {"PYC_STALL_WARNING": "20", **env}
+    return mpirun(ranks, "spares.py", *arguments, limit=60, options=WITH_FAULT_TOLERANCE, **options)
+
+
+def check(outcome, dead, spares, replaced):
+    """Check what each rank says that ends: all see the same rounds, with every step of those that have lived."""
+    assert outcome.status == 0, outcome
+    members = RANKS - spares
+    ended = [rank for rank in range(RANKS) if rank not in dead and (rank < members or outcome.said(rank))]
+    assert len(ended) == members - len([rank for rank in dead if rank < members]) + replaced, outcome
+    for rank in ended:
+        (said,) = outcome.said(rank)
+        assert "same True uniform True" in said, outcome
+        counts = [int(word) for word in said.split()[-members:]]
+        for member in set(range(members)) - set(dead):
+            assert counts[member] == STEPS, outcome
+
+
+@pytest.mark.parametrize("moment", nightly_unless(lambda moment: moment == 1, range(6)))
+@pytest.mark.parametrize(
+    ("policy", "ranks_per_node"), [("full", "1"), ("full", "all"), ("majority", "2"), ("solo", "all")]
+)
+def test_ranks_are_replaced(policy, ranks_per_node, moment):
+    """Two die one after the other: rank 0, from whom others would learn, and another."""
+    first = 0.02 + 0.02 * moment
+    dead = {0: first, 2: first + (0.15 if moment % 2 else 0.01)}
+    deaths = [f"{rank}:{after:.2f}" for rank, after in dead.items()]
+    outcome = job(2, policy, STEPS, *deaths, PYC_RANKS_PER_NODE=ranks_per_node)
+    replaced = sum("begun at" in "".join(outcome.said(spare)) for spare in (4, 5))
+    assert replaced == 2 or "cannot join the others and ends" in outcome.err, outcome
+    check(outcome, dead, 2, replaced)
+
+
+def test_a_spare_that_is_not_needed_ends():
+    outcome = job(1, "full", STEPS)
+    check(outcome, (), 1, 0)
+    assert outcome.err == "", outcome
+
+
+def test_more_ranks_die_than_there_are_spares():
+    """The first is replaced, and the others continue without the second."""
+    outcome = job(1, "full", STEPS, "1:0.05", "3:0.20")
+    check(outcome, (1, 3), 1, 1)
+
+
+def test_a_spare_that_has_died_replaces_nobody():
+    outcome = job(2, "full", STEPS, "4:0.01", "1:0.15")
+    check(outcome, (4, 1), 2, 1)
+    assert outcome.said(5), outcome
+
+
+def test_all_members_die():
+    """The spares end, as there is nobody from whom to learn."""
+    outcome = job(5, "full", STEPS, "0:0.05")
+    assert all(not outcome.said(rank) for rank in range(RANKS)), outcome
+
+
+def test_a_newcomer_that_makes_something_else_ends():
+    """It says what it should make, and the others continue without it."""
+    outcome = mpirun(3, "other_newcomer.py", limit=60, options=WITH_FAULT_TOLERANCE)
+    assert (
+        "which replaces a dead rank, cannot join the others and ends: expected the collective of the survivors"
+        in outcome.err
+    ), outcome
+    assert "'name': 'sums'" in outcome.err, outcome
+    assert outcome.said(0) == ["members (0,)"], outcome
+
+
+def test_a_newcomer_that_restores_nothing_ends():
+    outcome = mpirun(3, "other_newcomer.py", "restores nothing", limit=60, options=WITH_FAULT_TOLERANCE)
+    assert (
+        "cannot join the others and ends: expected first the calls that the survivors have made: Comm" in outcome.err
+    ), outcome
+    assert outcome.said(0) == ["members (0,)"], outcome
+
+
+def test_what_a_newcomer_could_not_continue_is_refused():
+    outcome = mpirun(3, "refused_with_spares.py", limit=60, options=WITH_FAULT_TOLERANCE)
+    assert outcome.status == 0, outcome
+    for rank in range(2):
+        assert outcome.said(rank) == ["refused: neighbor_averaging, EagerOptimizer", "sum 2.0"], outcome
