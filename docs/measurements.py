@@ -49,6 +49,7 @@ class Measurement:
 
 FLAT = ["--ranks-per-node", "1"]
 WITH_FAULT_TOLERANCE = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]
+SPARES = ["bench/survive.py", "--heal", "spare", "--kills", "4"]
 GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
 SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 EQUAL_AND_SLOW = [part for slowdown in ("none", "0:2", "0:10", "0:100") for part in ("--slowdown", slowdown)]
@@ -83,6 +84,7 @@ MEASUREMENTS = {
     "direct-8": Measurement(8, ["bench/direct.py"]),
     "baselines": Measurement(None, ["bench/baselines.py"]),
     "survive-8": Measurement(8, ["bench/survive.py"], options=WITH_FAULT_TOLERANCE),
+    "survive-8-spares": Measurement(12, SPARES, options=WITH_FAULT_TOLERANCE),
     "survive-8-flat": Measurement(8, ["bench/survive.py", *FLAT], options=WITH_FAULT_TOLERANCE),
     "idle-8": Measurement(8, ["bench/idle.py"]),
     "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),

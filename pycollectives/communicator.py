@@ -156,12 +156,12 @@ class Communicator:
             )
             with contextlib.ExitStack() as failing:
                 job = Job.of(comm, spares) if spares else None
-                members = comm if job is None else job.make_members()
-                if job is not None:
-                    if job.number is None:
-                        self._replace(*job.wait(arguments, Communicator._made_within))
-                        return
+                if job is not None and job.number is not None:
                     failing.callback(job.end)
+                members = comm if job is None else job.make_members()
+                if job is not None and job.number is None:
+                    self._replace(*job.wait(arguments, Communicator._made_within))
+                    return
                 self._start(members, options.timeout, *engines_of(members, options, places[: members.size], limit))
                 failing.pop_all()
         if on_failure == "continue":

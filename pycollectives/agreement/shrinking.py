@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator: ...
 
 
-__all__ = ["Shrinking", "Words", "shrink", "supersede"]
+__all__ = ["Shrinking", "Words", "follows_death", "shrink", "supersede", "tag_of_survivors"]
 
 PAUSE_S = 0.5e-3
 """Between looks for messages."""
@@ -119,8 +119,6 @@ class Shrinking:
 
     def __init__(self, old: Old, numbers: Sequence[int] | None = None, words: Words | None = None) -> None:
         """Check that the communicator can be shrunk; send nothing. `numbers`: of its ranks in messages."""
-        from ..support.native import MPI
-
         duplicate = old._engine.mpi_duplicate()
         if duplicate is None:
             raise ClosedError(f"shrink: {old.name} is closed")
@@ -129,9 +127,9 @@ class Shrinking:
         self._words = words or Words(f"shrink of {old.name}", "called it", "Call it again to continue")
         self._mpi = duplicate
         self._survivors = Survivors(old.rank, old.size)
-        self._tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767  # the engine's tags are lower
+        self._tag = tag_of_survivors()
         self._outbox: deque[tuple[int, Message]] = deque()
-        self._look_for_deaths()
+        self.look_for_deaths()
         self._new: Communicator | None = None
         self._error: BaseException | None = None  # why this rank could not make it
         self._interruption: BaseException | None = None  # raised once the other ranks do not wait for this one
@@ -186,9 +184,9 @@ class Shrinking:
     def _objection(self) -> str | None:
         if self._new is not None:
             return None
-        if self._error is None or isinstance(self._error, RankFailedError | StallError) or _follows_death(self._error):
+        if self._error is None or isinstance(self._error, RankFailedError | StallError) or follows_death(self._error):
             return AGAIN
-        self._look_for_deaths()  # MPI need not raise an error of their class
+        self.look_for_deaths()  # MPI need not raise an error of their class
         if self._survivors.dead & set(self.members):
             return AGAIN
         return f"{type(self._error).__name__}: {self._error}"
@@ -326,7 +324,7 @@ class Shrinking:
                     found_death = True
             self._outbox.popleft()
         if found_death:
-            self._look_for_deaths()
+            self.look_for_deaths()
 
     def _receive(self) -> bool:
         """Process a message, if there is one."""
@@ -338,7 +336,7 @@ class Shrinking:
             content = None if arrived is None else arrived.recv()
         except Exception as error:
             self._check_is_death(error)
-            self._look_for_deaths()
+            self.look_for_deaths()
             return False
         if content is None:
             return False
@@ -349,10 +347,11 @@ class Shrinking:
         """TransportError if MPI reports anything else than a death."""
         from ..support.native import MPI
 
-        if not _follows_death(error) or error.Get_error_class() == MPI.ERR_REVOKED:  # it is never revoked
+        if not follows_death(error) or error.Get_error_class() == MPI.ERR_REVOKED:  # it is never revoked
             raise TransportError(f"{self._words.subject}: {error}") from error
 
-    def _look_for_deaths(self) -> None:
+    def look_for_deaths(self) -> set[int]:
+        """Take the deaths that MPI reports into account; return the dead ranks."""
         failed = self._old._engine.acknowledge_failed()
         if failed is None:
             raise RuntimeError(
@@ -361,14 +360,22 @@ class Shrinking:
             )
         if not set(failed) <= self._survivors.dead:
             self._send(self._survivors.died(set(failed)))
+        return self._survivors.dead
 
 
-def _follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
+def follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
     """Whether MPI raises the error because a rank has died. A rank that notices it revokes the new communicator."""
     from ..support.native import MPI
 
     deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
     return isinstance(error, MPI.Exception) and error.Get_error_class() in deaths
+
+
+def tag_of_survivors() -> int:
+    """Return the tag of this package's messages beside the engine's, whose tags are lower."""
+    from ..support.native import MPI
+
+    return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767
 
 
 def supersede(engines: Iterable[_core.Engine]) -> None:

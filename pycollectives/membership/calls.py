@@ -76,10 +76,10 @@ def on_change(comm: Communicator, callback: Callable[[MembershipChange], None]) 
 def state(comm: Communicator, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
     """Pass the state of the program to ranks that replace dead ones; `Communicator(spares=k)` has such ranks.
 
-    Make this call on every rank, after the collectives are created, and before the loop that the state describes. On a
-    rank that replaces a dead one, it calls `restore` with what `provide` has returned on the lowest survivor. On other
-    ranks it registers `provide`, which is called in the application's thread, within the call that continues after a
-    death. Several calls are restored in the same order.
+    Make this call on every rank, after the collectives are created, and before the loop that the state describes. A
+    rank that replaces a dead one calls `restore` with the result of `provide` on the lowest survivor. Other ranks
+    register `provide`, which is called in the application's thread, within the call that continues after a death.
+    Several calls are restored in the same order.
 
     Parameters
     ----------

@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..agreement.shrinking import Shrinking, Words
+from ..agreement.shrinking import Shrinking, Words, tag_of_survivors
 from ..support.deadline import Deadline
+from ..support.errors import RankFailedError, StallError
 from ..support.launchers import check_fault_tolerant
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ __all__ = ["Job", "ShrunkCommunicator", "ShrunkJob"]
 
 PAUSE_S = 2e-3
 """Between a spare's looks for messages."""
-LOOK_FOR_DEATHS_S = 0.2
-"""Between a spare's looks for members that have died."""
+END_S = 5.0
+"""The longest wait for spares at the end of a member; they look for its message every PAUSE_S."""
+LOOK_S = 0.2
+"""Seconds between a spare's looks for members that have died, or have ended during a change."""
 
 _sending: list[MPI.Request] = []
 """Sends that may be incomplete."""
@@ -129,13 +132,17 @@ class Job:
     # ------------------------------------------------------------------------------------------------ spares
 
     def end(self) -> None:
-        """Tell the waiting spares that this member makes no further calls."""
+        """Tell the waiting spares that this member makes no further calls, and wait until they know."""
         from ..support.native import MPI
 
+        limit = Deadline(END_S)
         for rank, number in enumerate(self.numbers):
             if number is None:
                 with contextlib.suppress(MPI.Exception):  # the spare has died
-                    _sending.append(self.mpi.Isend([b"", MPI.BYTE], rank, _end_tag()))
+                    request = self.mpi.Issend([b"", MPI.BYTE], rank, _end_tag())
+                    _sending.append(request)
+                    while not request.Test() and not limit.passed:
+                        time.sleep(PAUSE_S)
 
     def wait(self, arguments: tuple[Any, ...], made_within: MadeWithin) -> tuple[Job, Communicator]:
         """Return the job and the communicator in which this spare replaces a dead member.
@@ -145,39 +152,47 @@ class Job:
         SystemExit
             All members have ended or died, and this rank was not needed.
         """
-        job = self
+        job, gone = self, set[int]()
+        shrunk: ShrunkJob | None = None
+        look = Deadline(0)
         while True:
-            job._wait_for_members()
-            shrunk = ShrunkJob(job, arguments, made_within)
-            made = shrunk.run(Deadline(None))
-            job = shrunk.job
-            if job.number is not None:
-                return job, made
+            job._receive_ends(gone)
+            if look.passed:
+                # MPI reports a death once on a communicator: then to `shrunk`.
+                gone.update(job.failed() if shrunk is None else shrunk.look_for_deaths())
+                look = Deadline(LOOK_S)
+            if all(rank in gone for rank, number in enumerate(job.numbers) if number is not None):
+                raise SystemExit(0)
+            if shrunk is None:
+                if not job._is_called():
+                    time.sleep(PAUSE_S)
+                    continue
+                shrunk = ShrunkJob(job, arguments, made_within)
+            with contextlib.suppress(StallError, RuntimeError):  # members may have ended, or try again
+                made = shrunk.run(Deadline(LOOK_S))
+                job, gone, shrunk = shrunk.job, set(), None
+                if job.number is not None:
+                    return job, made
 
-    def _wait_for_members(self) -> None:
-        """Wait until members shrink the job. SystemExit once all of them have ended or died."""
+    def _is_called(self) -> bool:
+        """Whether members shrink the job."""
         from ..support.native import MPI
 
-        members = {rank for rank, number in enumerate(self.numbers) if number is not None}
-        gone: set[int] = set()
-        look = Deadline(LOOK_FOR_DEATHS_S)
-        while True:
-            try:
-                if self.mpi.Iprobe(MPI.ANY_SOURCE, _shrink_tag()):
-                    return
-                status = MPI.Status()
-                if self.mpi.Iprobe(MPI.ANY_SOURCE, _end_tag(), status):
-                    self.mpi.Recv([bytearray(), MPI.BYTE], status.source, _end_tag())
-                    gone.add(status.source)
-                    continue
-            except MPI.Exception:
-                gone.update(self.failed())
-            if look.passed:
-                gone.update(self.failed())
-                look = Deadline(LOOK_FOR_DEATHS_S)
-            if members <= gone:
-                raise SystemExit(0)
-            time.sleep(PAUSE_S)
+        try:
+            return self.mpi.Iprobe(MPI.ANY_SOURCE, tag_of_survivors())
+        except MPI.Exception:  # a rank has died; if it is a member, the others will call
+            self.failed()
+            return False
+
+    def _receive_ends(self, gone: set[int]) -> None:
+        """Add the members that have ended."""
+        from ..support.native import MPI
+
+        status = MPI.Status()
+        with contextlib.suppress(MPI.Exception):  # a rank has died
+            while self.mpi.Iprobe(MPI.ANY_SOURCE, _end_tag(), status):
+                self.mpi.Recv([bytearray(), MPI.BYTE], status.source, _end_tag())
+                gone.add(status.source)
 
 
 class ShrunkCommunicator:
@@ -257,6 +272,10 @@ class ShrunkJob:
         self.job = self._next
         return made
 
+    def look_for_deaths(self) -> set[int]:
+        """Return the ranks of the job that have died."""
+        return self._shrinking.look_for_deaths()
+
     # what `Shrinking` calls
 
     def mpi_duplicate(self) -> MPI.Comm:
@@ -268,7 +287,13 @@ class ShrunkJob:
         return self.job.failed()
 
     def check_usable(self) -> None:
-        """Accept it: only MPI knows who has died."""
+        """Raise RankFailedError if the engine knows of dead members."""
+        try:
+            for engine in self._engines:
+                engine.check_usable()
+        except RankFailedError as error:
+            numbers = [self.job.members[place] for place in error.ranks]
+            raise RankFailedError(str(error), [self.job.numbers.index(number) for number in numbers]) from error
 
     def abort(self) -> None:
         """Leave the collectives as they are."""
@@ -276,12 +301,12 @@ class ShrunkJob:
     def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Any:
         self._next = self.job.after(comm, self._shrinking.members)
         members = self._next.make_members()
-        if self._next.number is None:
-            return _Waiting()
         try:
-            return self._make(members, limit, arguments)
+            comm.Barrier()  # if a rank has no members, this is revoked
+            return self._make(members, limit, arguments) if members else _Waiting()
         except BaseException:
-            members.Revoke()  # other ranks may wait for this one in collectives of MPI
+            if members:
+                members.Revoke()  # other ranks may wait for this one in collectives of MPI
             raise
 
 
@@ -295,11 +320,5 @@ class _Waiting:
         """There is nothing to leave."""
 
 
-def _shrink_tag() -> int:
-    from ..support.native import MPI
-
-    return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767
-
-
 def _end_tag() -> int:
-    return _shrink_tag() - 1
+    return tag_of_survivors() - 1

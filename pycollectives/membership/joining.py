@@ -1,8 +1,8 @@
 """How a rank that replaces a dead one joins the survivors.
 
 Its program runs from the beginning. Each of its calls that create a collective makes one of those that are open on the
-survivors, in their order, and takes over the rounds that the lowest survivor has received. `Communicator.state`
-restores the state of that survivor. The survivors wait. A rank that cannot join ends its process: to the
+survivors, in their order, and takes over the rounds that the lowest survivor, the donor, has received.
+`Communicator.state` restores the donor's state. The survivors wait. A rank that cannot join ends its process: to the
 survivors, another rank has died.
 """
 
@@ -12,11 +12,13 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections import deque
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from ..agreement.shrinking import follows_death, tag_of_survivors
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
 
@@ -31,14 +33,25 @@ if TYPE_CHECKING:
     from .job import Job
     from .members import Membership
 
-__all__ = ["Joining", "States", "described"]
+__all__ = ["JOIN_S", "Joining", "Plan", "Sender", "described"]
 
-JOIN_S = 60.0
-"""Time limit of each call of a rank that joins."""
+JOIN_S = 50.0
+"""Time limit for a rank to join, from its becoming a member; the survivors wait a little longer."""
 PAUSE_S = 0.2e-3
 """Between looks for messages."""
 PART = 1 << 30
 """The most bytes of a message."""
+
+_abandoned: list[MPI.Request] = []
+"""Sends to ranks that have died. MPI may read their buffers after the communicator is deleted."""
+
+
+class Plan(NamedTuple):
+    """What a newcomer has to make and to restore."""
+
+    calls: dict[int, dict[str, Any]]  # the donor's open collectives: number, description
+    created: int  # the number of collectives that the donor has created
+    states: int
 
 
 def described(arguments: Arguments) -> dict[str, Any]:
@@ -46,66 +59,71 @@ def described(arguments: Arguments) -> dict[str, Any]:
     return {"call": arguments.service, **arguments.signature()}
 
 
-class States:
-    """The functions that provide the state of this rank, and the messages to newcomers.
+class Sender:
+    """The donor's messages to newcomers; on other ranks and without newcomers it sends nothing.
 
-    Attributes
-    ----------
-    provides
-        The functions, in the order of `Communicator.state`.
+    A message is a kind and a value. Messages of one kind are received in the order in which they are sent.
     """
 
-    def __init__(self) -> None:
-        """See the class."""
-        self.provides: list[Callable[[], Any]] = []
+    def __init__(self, engine: _core.Engine, newcomers: Sequence[int]) -> None:
+        """See the class. `newcomers`: their places among the members."""
+        self._engine = engine
+        self._newcomers = newcomers
         self._sending: list[MPI.Request] = []
 
-    def send(self, engine: _core.Engine, newcomers: Sequence[int]) -> None:
-        """Send all states to newcomers, given by their places among the members, without waiting."""
+    def send(self, kind: str, value: object) -> None:
+        """Send a message to all newcomers, without waiting."""
         from ..support.native import MPI
 
-        self._sending.clear()
-        mpi = _messages_of(engine)
-        for provide in self.provides:
-            data = memoryview(pickle.dumps(provide(), protocol=5))
-            parts = [data[start : start + PART] for start in range(0, len(data), PART)]
-            length = len(data).to_bytes(8, "little")
-            for newcomer in newcomers:
-                for part in (length, *parts):
-                    self._sending.append(mpi.Isend([part, MPI.BYTE], newcomer, _tag()))
+        if not self._newcomers:
+            return
+        mpi = _messages_of(self._engine)
+        data = memoryview(pickle.dumps((kind, value), protocol=5))
+        length = len(data).to_bytes(8, "little")
+        parts = [data[start : start + PART] for start in range(0, len(data), PART)]
+        for newcomer in self._newcomers:
+            for part in (length, *parts):
+                try:
+                    self._sending.append(mpi.Isend([part, MPI.BYTE], newcomer, tag_of_survivors()))
+                except MPI.Exception as error:
+                    _raise_death(error)
 
-    def wait(self, engine: _core.Engine, deadline: Deadline) -> None:
-        """Wait until all have been sent."""
+    def wait(self, deadline: Deadline) -> None:
+        """Wait until all messages are sent."""
         for request in self._sending:
-            _complete(request, engine, deadline)
-        self._sending.clear()
+            _complete(request, self._engine, deadline)
+
+    def abandon(self) -> None:
+        """Keep the buffers of messages that may not have been sent."""
+        _abandoned.extend(self._sending)
 
 
 class Joining:
-    """The steps of a rank that replaces a dead one; `Membership._resume` has the steps of the survivors."""
+    """The steps of a rank that replaces a dead one; see `Membership._resume` for the steps of the survivors."""
 
     def __init__(self, membership: Membership, context: Context, job: Job) -> None:
         """See the class."""
+        comm = context.communicator
+        self._subject = f"{comm.name}: rank {comm.rank}, which replaces a dead rank"
         self._membership = membership
         self._context = context
-        self._newcomers = job.joined
+        self._donor = next(place for place, rank in enumerate(job.members) if rank not in job.joined)
         self._collectives: deque[int] = deque()  # the numbers of those to make
-        self._states_left = 0
-        self._created = 0
         self._of: dict[int, list[dict[str, Any]]] = {}  # the survivors' states of each collective
-        self._donor = 0
-        self._donor_has: set[int] = set()
+        self._plan = Plan({}, 0, 0)
+        self._restored = 0
+        self._received: defaultdict[str, deque[Any]] = defaultdict(deque)
+        self._deadline = Deadline(JOIN_S)
+        late = StallError(f"it has not made the calls of the survivors within {JOIN_S:g} s")
+        self._limit = threading.Timer(JOIN_S, self.give_up, [late])
+        self._limit.daemon = True
 
     def begin(self) -> None:
         """Ask the survivors for their open collectives."""
-        with _Ends(self._subject):
-            deadline = Deadline(JOIN_S)
-            states = self._membership.collected({}, deadline)
-            members = self._membership.members
-            self._donor = next(place for place, rank in enumerate(members) if rank not in self._newcomers)
-            counts = self._membership.gathered([0, 0], "recovery", deadline)
-            self._created, self._states_left = counts[self._donor]
-            self._donor_has = set(states[self._donor])
+        self._limit.start()
+        with self._ends():
+            states = self._membership.collected({}, self._deadline)
+            self._plan = self._receive("plan")
             for number in sorted(set().union(*states)):
                 self._of[number] = [state[number] for state in states if number in state]
             self._collectives.extend(n for n, of_all in self._of.items() if not all(one["left"] for one in of_all))
@@ -113,89 +131,94 @@ class Joining:
 
     def make(self, creation: PendingCreation) -> Any:
         """Make the next of the survivors' collectives by a call of the application."""
-        with _Ends(self._subject):
-            if not self._collectives:
-                self.refuse()
+        if not self._collectives:
+            self.refuse()
+        with self._ends():
             number = self._collectives.popleft()
-            of_all, deadline = self._of[number], Deadline(JOIN_S)
             self._context.created = number
             arguments = self._context.checked(creation.service, creation.arguments)
-            expected = next((state["call"] for state in of_all if "call" in state), None)
-            if expected not in (None, described(arguments)):
-                raise RuntimeError(f"expected the collective of the survivors, {expected}; got {described(arguments)}")
-            collective = self._context.enter(creation.build(arguments, deadline), creation.arguments)
+            expected = self._plan.calls.get(number)  # the donor may be in this creation
+            if expected not in (None, got := described(arguments)):
+                raise RuntimeError(f"expected the collective of the survivors, {expected}; got {got}")
+            collective = self._context.enter(creation.build(arguments, self._deadline), creation.arguments)
             recoverable = collective.recoverable
-            recoverable.fill(of_all, deadline)
-            if number in self._donor_has:
-                recoverable.introduce(self._donor, deadline)
-            recoverable.remake(arguments, deadline)
+            recoverable.fill(self._of[number], self._deadline)
+            if expected is not None:
+                recoverable.take_position(self._receive("position"))
+            recoverable.remake(arguments, self._deadline)
             self._continue()
             return collective
 
     def restore(self, restore: Callable[[Any], object]) -> None:
-        """Restore the next of the donor's states."""
-        with _Ends(self._subject):
-            if self._states_left == 0:
-                return
-            engine, deadline = self._context.engine, Deadline(JOIN_S)
-            length = int.from_bytes(self._received(8, engine, deadline), "little")
-            data = bytearray()
-            while len(data) < length:
-                data += self._received(min(PART, length - len(data)), engine, deadline)
-            restore(pickle.loads(data))
-            self._states_left -= 1
+        """Restore the next of the donor's states, if it has one."""
+        if self._restored == self._plan.states:
+            return
+        with self._ends():
+            restore(self._receive("state"))
+            self._restored += 1
             self._continue()
 
-    def _received(self, length: int, engine: _core.Engine, deadline: Deadline) -> bytearray:
+    def _receive(self, kind: str) -> Any:
+        """Return the next value of a kind."""
+        while not self._received[kind]:
+            length = int.from_bytes(self._data(8), "little")
+            data = bytearray()
+            while len(data) < length:
+                data += self._data(min(PART, length - len(data)))
+            of_kind, value = pickle.loads(data)
+            self._received[of_kind].append(value)
+        return self._received[kind].popleft()
+
+    def _data(self, length: int) -> bytearray:
         from ..support.native import MPI
 
         data = bytearray(length)
-        _complete(_messages_of(engine).Irecv([data, MPI.BYTE], self._donor, _tag()), engine, deadline)
+        request = _messages_of(self._context.engine).Irecv([data, MPI.BYTE], self._donor, tag_of_survivors())
+        _complete(request, self._context.engine, self._deadline)
         return data
 
     def _continue(self) -> None:
         """Join, if all collectives are made and all states are restored."""
-        if self._collectives or self._states_left:
+        if self._collectives or self._restored < self._plan.states:
             return
-        self._context.created = self._created
-        self._membership.install(Deadline(JOIN_S))
-        self._membership.installed()
+        self._context.created = max(self._plan.created, *(number + 1 for number in self._of), 0)
+        self._membership.install(self._deadline)
+        self._limit.cancel()
+        self._membership.joined()
 
     def refuse(self) -> NoReturn:
         """End the process because of a call that comes too early."""
-        missing = [self._name_of(number) for number in self._collectives]
-        missing += ["Communicator.state"] * self._states_left
-        with _Ends(self._subject):
-            raise RuntimeError(f"expected first the calls that the survivors have made: {', then '.join(missing)}")
+        calls = [self._plan.calls.get(number, {"call": "a collective", "name": number}) for number in self._collectives]
+        missing = ["{call} {name!r}".format_map(call) for call in calls]
+        missing += ["Communicator.state"] * (self._plan.states - self._restored)
+        self.give_up(RuntimeError(f"expected first the calls that the survivors have made: {', then '.join(missing)}"))
 
-    def _name_of(self, number: int) -> str:
-        made: dict[str, Any] = next((state["call"] for state in self._of[number] if "call" in state), {})
-        return "{call} {name!r}".format_map({"call": "a collective", "name": number, **made})
+    def give_up(self, error: BaseException | None) -> NoReturn:
+        """End this process: the survivors, which wait for it, continue without it."""
+        if error is not None and not isinstance(error, RankFailedError | StallError):
+            traceback.print_exception(error)
+        print(f"pycollectives: {self._subject}, cannot join the others and ends: {error}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        while True:  # to MPI, a process that exits is not dead
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    @property
-    def _subject(self) -> str:
-        comm = self._context.communicator
-        return f"{comm.name}: rank {comm.rank}, which replaces a dead rank"
+    def _ends(self) -> _Ends:
+        return _Ends(self)
 
 
 class _Ends:
-    """Ends the process if the block raises: the survivors, which wait for this rank, continue without it."""
+    """Ends the process if the block raises."""
 
-    def __init__(self, subject: str) -> None:
-        self._subject = subject
+    def __init__(self, joining: Joining) -> None:
+        self._joining = joining
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
-        if error is None:
-            return
-        if not isinstance(error, RankFailedError):
-            traceback.print_exception(error)
-        print(f"pycollectives: {self._subject}, cannot join the others and ends: {error}", file=sys.stderr)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.kill(os.getpid(), signal.SIGKILL)  # to MPI, a process that exits is not dead
+        if error is not None:
+            self._joining.give_up(error)
 
 
 def _messages_of(engine: _core.Engine) -> MPI.Comm:
@@ -206,14 +229,23 @@ def _messages_of(engine: _core.Engine) -> MPI.Comm:
 
 def _complete(request: MPI.Request, engine: _core.Engine, deadline: Deadline) -> None:
     """Wait for a message; RankFailedError if a rank has died."""
-    while not request.Test():
+    from ..support.native import MPI
+
+    while True:
+        try:
+            if request.Test():
+                return
+        except MPI.Exception as error:
+            _raise_death(error)
+        if engine.progress == "caller":
+            engine.advance()
         engine.check_usable()
         if deadline.passed:
-            raise StallError("the state of the program was not sent in time")
+            raise StallError("a newcomer has not received its state in time")
         time.sleep(PAUSE_S)
 
 
-def _tag() -> int:
-    from ..support.native import MPI
-
-    return (MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767) - 1  # the engine's tags are lower
+def _raise_death(error: MPI.Exception) -> NoReturn:
+    if follows_death(error):
+        raise RankFailedError(f"a rank died while another took the place of a dead one: {error}") from error
+    raise error

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -34,7 +35,7 @@ from ..support.deadline import Deadline
 from ..support.errors import RankFailedError
 from ..support.interrupts import interrupts_later
 from .job import ShrunkCommunicator, ShrunkJob
-from .joining import Joining, States, described
+from .joining import Joining, Plan, Sender, described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +71,11 @@ if TYPE_CHECKING:
         def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
             """Take over what all survivors must have in common; collective. `states`: of all survivors."""
 
-        def introduce(self, donor: int, deadline: Deadline) -> None:
-            """Give newcomers the rounds of a survivor; collective. `donor`: its place among the members."""
+        def position(self) -> Any:
+            """Return this rank's position, for a newcomer; after `fill`."""
+
+        def take_position(self, position: Any) -> None:
+            """Continue at the position of a survivor, on a newcomer; after `fill`."""
 
         def remake(self, arguments: Any, deadline: Deadline) -> None:
             """Make the engine's side again, without contributions; collective."""
@@ -88,7 +92,7 @@ CONTINUING = ["partial_allreduce", "partial_reduce", "neighbor_averaging", "push
 REPLACED = ["partial_allreduce"]
 """The services that continue with ranks that replace dead ones."""
 RESUME_S = 60.0
-"""Time limit from the agreement on the members until all have installed; all are in this call by then."""
+"""Time limit from the agreement on the members until all have installed; more than a newcomer has to join."""
 STATES_PER_MESSAGE = 50
 """Of collectives, whose states fit into one text that ranks compare."""
 
@@ -160,7 +164,7 @@ class Membership:
         self._former: list[_core.Engine] = []  # whose boards other survivors may still read
         self._made: dict[int, _Made] = {}  # by number, in the order of creation
         self._creation: PendingCreation | None = None
-        self._states = States()
+        self._provides: list[Callable[[], Any]] = []
         self._joining: Joining | None = None  # on a rank that replaces a dead one, until it is installed
         self.is_installed = True
 
@@ -172,22 +176,24 @@ class Membership:
     def join(self) -> None:
         """Learn from the survivors what to make, on a rank that replaces a dead one; collective."""
         assert self._job is not None
-        self.is_installed = False
-        self._joining = Joining(self, self._context, self._job)
+        self._joining, self.is_installed = Joining(self, self._context, self._job), False
         self._joining.begin()
 
     def state(self, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
         """See `Communicator.state`."""
         if self._joining is not None:
             self._joining.restore(restore)
-        self._states.provides.append(provide)
+        self._provides.append(provide)
 
-    def installed(self) -> None:
-        """Note that all have made all collectives, on a rank that replaces a dead one."""
-        self._joining, self.is_installed = None, True
+    def joined(self) -> None:
+        """Continue on a rank that replaces a dead one, after all have made all collectives."""
+        self._joining = None
+        self._continue()
 
     def end(self) -> None:
         """Tell waiting spares that this rank makes no further calls."""
+        if self._joining is not None:
+            self._joining.give_up(sys.exc_info()[1])
         if self._job is not None:
             self._job.end()
 
@@ -269,8 +275,7 @@ class Membership:
     def make(self, creation: PendingCreation, make: Callable[[], T], deadline: Deadline) -> T:
         """Return the result of `make`, or of the recovery that completes the creation."""
         if self._joining is not None:
-            joined: Any = self._joining.make(creation)
-            return joined  # type: ignore[no-any-return]
+            return self._joining.make(creation)  # type: ignore[no-any-return]
         stalled = self._creation if self._creation is not None and self._creation.has_stalled else None
         while True:
             epoch = self.epoch
@@ -412,42 +417,58 @@ class Membership:
     def _resume(self, change: MembershipChange, deadline: Deadline) -> None:
         context = self._context
         own = {number: made.recoverable.read_state(change.lost) for number, made in self._made.items()}
-        if change.joined:
-            for number, made in self._made.items():
-                own[number]["call"] = described(made.collective._arguments)
         states = self.collected(own, deadline)
         donor = next(place for place, rank in enumerate(self.members) if rank not in change.joined)
-        if change.joined:
-            self.gathered([context.created, len(self._states.provides)], "recovery", deadline)
-            if donor == context.rank:
-                self._states.send(context.engine, [self.members.index(rank) for rank in change.joined])
-        for number in sorted(set().union(*states)):
-            of_all = [state[number] for state in states if number in state]
-            if all(state["left"] for state in of_all):
-                if number in self._made:
-                    self._made.pop(number).recoverable.end()
-            elif number in self._made:
-                collective, arguments = self._made[number].collective, self._made[number].arguments
-                recoverable = self._made[number].recoverable
-                recoverable.fill(of_all, deadline)
-                if change.joined and number in states[donor]:
-                    recoverable.introduce(donor, deadline)
-                checked = context.checked(collective.arguments.service, arguments, name=collective.name)
-                recoverable.remake(checked, deadline)
-                collective._arguments = checked
-            else:
-                self._join_creation(number, deadline)
-        self._states.wait(context.engine, deadline)
-        self.install(deadline)
+        newcomers = [self.members.index(rank) for rank in change.joined] if context.rank == donor else []
+        sender = Sender(context.engine, newcomers)
+        try:
+            if newcomers:
+                calls = {number: described(self._checked(made)) for number, made in self._made.items()}
+                sender.send("plan", Plan(calls, context.created, len(self._provides)))
+                for provide in self._provides:
+                    sender.send("state", provide())
+            for number in sorted(set().union(*states)):
+                of_all = [state[number] for state in states if number in state]
+                self._remake(number, of_all, sender if newcomers else None, deadline)
+            sender.wait(deadline)
+            self.install(deadline)
+        finally:
+            sender.abandon()
         for engine in self._former:
             engine.abort()
         supersede(self._former)
         self._former.clear()
+        self._continue()
+
+    def _remake(self, number: int, of_all: list[dict[str, Any]], sender: Sender | None, deadline: Deadline) -> None:
+        """Make a collective again, from the survivors' states of it; collective. `sender`: for newcomers."""
+        if all(state["left"] for state in of_all):
+            if number in self._made:
+                self._made.pop(number).recoverable.end()
+            return
+        if number not in self._made:
+            self._join_creation(number, deadline)
+            return
+        made = self._made[number]
+        made.recoverable.fill(of_all, deadline)
+        if sender is not None:
+            sender.send("position", made.recoverable.position())
+        checked = self._checked(made)
+        made.recoverable.remake(checked, deadline)
+        made.collective._arguments = checked
+
+    def _checked(self, made: _Made) -> Arguments:
+        """Return the arguments of a collective for the new members."""
+        collective = made.collective
+        return self._context.checked(collective.arguments.service, made.arguments, name=collective.name)
+
+    def _continue(self) -> None:
+        """Let calls continue, after all have made all collectives."""
         for made in self._made.values():
             made.recoverable.resume()
         self.is_installed = True
-        if context.rendezvous.is_closing:
-            context.engine.leave()
+        if self._context.rendezvous.is_closing:
+            self._context.engine.leave()
 
     def install(self, deadline: Deadline) -> None:
         """Wait until all have made all collectives; collective."""

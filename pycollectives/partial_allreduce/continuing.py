@@ -116,7 +116,7 @@ class ContinuingAllreduce(Recovery):
             self._waiting.add(call)
             is_kept = True
             try:
-                self._contribute_now(contribution, core)
+                (self._complete_behind if self._is_behind else self._contribute_now)(contribution, core)
             except RankFailedError:
                 self._note_contribution()
                 raise

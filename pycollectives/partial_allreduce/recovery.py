@@ -62,6 +62,17 @@ class Newest(NamedTuple):
     result: tuple[bytes, int] | None  # accumulators, and a divisor; None without contributors
 
 
+class Position(NamedTuple):
+    """A rank's position in the rounds, for a newcomer: see `Recovery`."""
+
+    completed: int
+    missed: int
+    newest: Newest | None
+    latest: Newest | None
+    sums: list[tuple[bytes, int]]
+    pending: Array | None
+
+
 class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]):
     """One rank's side of a partial allreduce that continues."""
 
@@ -86,6 +97,7 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         self._latest: Newest | None = None  # under missed="latest": their result
         self._pending: Array | None = None  # under missed="sum": the result of calls that a recovery has completed
         self._kept_result: Array | None = None  # until the next one
+        self._is_behind = False  # on a newcomer: its first call is of the newest round, which was completed before
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.PartialAllreduce:
@@ -138,6 +150,21 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         for one in self._contributions:
             one.call.delivered = one.number is not None and one.number <= delivered
         self._contributions = [one for one in self._contributions if not one.call.delivered]
+
+    def _complete_behind(self, contribution: Contribution, core: _core.PartialAllreduce) -> None:
+        """Complete the first call of a newcomer, with the newest round. The next one contains its contribution.
+
+        If the dead rank has contributed to the newest round, this contribution is the same step's, and is dropped.
+        """
+        assert self._newest is not None
+        info = self._newest.info
+        if self._rank in info.contributors:
+            self._drop(contribution.call)
+        else:
+            self._contribute_now(contribution, core)
+        self._is_behind = False
+        contribution.call.late = True
+        self._complete(contribution.call, info, included=False)
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -245,7 +272,7 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         holder = next(state["rank"] for state in states if state["completed"] == newest)
         if all(state["completed"] == newest for state in states):
             return
-        received = self._received_from(holder, self._newest, 1, deadline)
+        received = self._received_from(holder, deadline)
         if self._completed == newest or self._membership.is_joining:
             return
         assert self._completed == newest - 1
@@ -266,21 +293,13 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         if self._flushing and received.flush:
             self._complete_flush(received.info)
 
-    def introduce(self, donor: int, deadline: Deadline) -> None:
-        """See `Recoverable.introduce`."""
-        position = (self._completed, self._missed, self._newest, self._latest, self._sums)
-        received = self._received_from(donor, position, 3, deadline)
-        if self._membership.is_joining:
-            self._completed, self._missed, self._newest, self._latest, self._sums = received
-
-    def _received_from(self, holder: int, own: Any, arrays: int, deadline: Deadline) -> Any:
-        """Return a rank's value, which contains so many arrays at most; collective."""
+    def _received_from(self, holder: int, deadline: Deadline) -> Newest:
+        """Return the newest round of a rank; collective."""
         from ..support.native import core
 
         buffer = self._arguments.like.buffer
-        array = buffer.count * max(8, buffer.dtype.itemsize)
-        length = 4096 + 8 * self._context.communicator.size + arrays * array
-        sent = pickle.dumps(own) if self._context.rank == holder else b""
+        length = 4096 + 8 * self._context.communicator.size + buffer.count * max(8, buffer.dtype.itemsize)
+        sent = pickle.dumps(self._newest) if self._context.rank == holder else b""
         values = np.zeros(length, np.uint8)
         values[: len(sent)] = np.frombuffer(sent, np.uint8)
         arguments = self._context.checked("partial_allreduce", lambda: self._of_bytes(length))
@@ -291,12 +310,21 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
             **arguments.for_engine(self._context.nodes),
         )
         result, _ = made.allreduce(values, timeout=seconds_of(deadline))
-        received = pickle.loads(result.tobytes())  # ignores the zeros after its end
+        received: Newest = pickle.loads(result.tobytes())  # ignores the zeros after its end
         made.leave()
         return received
 
+    def position(self) -> Position:
+        """See `Recoverable.position`."""
+        return Position(self._completed, self._missed, self._newest, self._latest, self._sums, self._pending)
+
+    def take_position(self, position: Position) -> None:
+        """See `Recoverable.take_position`."""
+        self._completed, self._missed, self._newest, self._latest, self._sums, self._pending = position
+        self._is_behind = self._newest is not None and (self._missed > 0 or self._pending is not None)
+
     def _of_bytes(self, length: int) -> PartialAllreduceArguments:
-        name = f"the rounds of {self._arguments.name!r}"
+        name = f"the newest round of {self._arguments.name!r}"
         return type(self._arguments)(count=length, dtype=np.uint8, op="BOR", policy="full", name=name)
 
     def remake(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
@@ -310,7 +338,7 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         core.continue_from(self._lacking, self._missed, None, 1)
         for values, divisor in self._sums:
             core.continue_from(self._lacking, 0, values, divisor)
-        if arguments.missed == "sum" and any(not call.has_result for call in self._awaited):
+        if arguments.missed == "sum" and (self._is_behind or any(not call.has_result for call in self._awaited)):
             core.receive_pending()
             self._pending = self._added_to_pending(core.result)
         if arguments.late != "accumulate":
