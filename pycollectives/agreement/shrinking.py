@@ -134,7 +134,7 @@ class Shrinking:
         self._error: BaseException | None = None  # why this rank could not make it
         self._interruption: BaseException | None = None  # raised once the other ranks do not wait for this one
         self._turn = threading.Lock()
-        self._is_over = False
+        self.is_over = False
         self.members: tuple[int, ...] = ()  # of the communicator that is being made
 
     def run(self, deadline: Deadline) -> Communicator:
@@ -142,11 +142,11 @@ class Shrinking:
         if not self._turn.acquire(blocking=False):
             raise RuntimeError(f"shrink: another thread is in shrink of {self._old.name}")
         try:
-            if self._is_over and self._new is None:
+            if self.is_over and self._new is None:
                 raise ClosedError(f"shrink: {self._old.name} was shrunk before: use the communicator that it returned")
             self._old.abort()
             warning = StallWarning(settings().stall_warning, f"rank {self._old.rank} of {self._old.size}")
-            while not self._is_over:
+            while not self.is_over:
                 if self._survivors.step % 2 == 0:
                     give_back_turn(self._mpi)
                     self._make(self._decide(None, deadline, warning), deadline)
@@ -195,7 +195,7 @@ class Shrinking:
         """Keep the new communicator if all members have it. RuntimeError if it cannot be made."""
         new, error = self._new, self._error
         if decision.agreed and new is not None and decision.members == self.members:
-            self._is_over = True
+            self.is_over = True
             supersede(self._old._engines)
             return
         self._new = self._error = None

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .members import MembershipChange
+from .change import MembershipChange
 
 __all__ = ["MembershipChange"]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..support.deadline import Deadline
     from ..support.typing import OnFailure
-    from .members import MembershipChange
+    from .change import MembershipChange
 
 __all__ = ["close_engine", "epoch", "members", "on_change", "on_failure", "state"]
 
@@ -85,7 +85,7 @@ def state(comm: Communicator, provide: Callable[[], Any], restore: Callable[[Any
     ----------
     provide
         Returns arrays and objects that can be pickled, such as a dictionary of the model and the number of the step.
-        It must not raise, or call this communicator.
+        With spares, `state` calls it once, to find errors. It must not raise, or call this communicator.
     restore
         A function of a value that `provide` has returned.
 

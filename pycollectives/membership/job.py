@@ -173,6 +173,7 @@ class Job:
                 job, gone, shrunk = shrunk.job, set(), None
                 if job.number is not None:
                     return job, made
+            time.sleep(PAUSE_S)
 
     def _is_called(self) -> bool:
         """Whether members shrink the job."""
@@ -266,10 +267,13 @@ class ShrunkJob:
 
     def run(self, deadline: Deadline) -> Any:
         """Return the communicator of the new members; on a spare that still waits, something in its place."""
-        made = self._shrinking.run(deadline)
-        former = [self.job.numbers[rank] for rank in self._shrinking.members]
-        self.survivors = tuple(sorted(number for number in former if number is not None))
-        self.job = self._next
+        try:
+            made = self._shrinking.run(deadline)
+        finally:
+            if self._shrinking.is_over and self.job is not self._next:  # also if an interrupt is raised
+                former = [self.job.numbers[rank] for rank in self._shrinking.members]
+                self.survivors = tuple(sorted(number for number in former if number is not None))
+                self.job = self._next
         return made
 
     def look_for_deaths(self) -> set[int]:

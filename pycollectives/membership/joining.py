@@ -52,6 +52,7 @@ class Plan(NamedTuple):
     calls: dict[int, dict[str, Any]]  # the donor's open collectives: number, description
     created: int  # the number of collectives that the donor has created
     states: int
+    is_closing: bool  # the donor closes the communicator
 
 
 def described(arguments: Arguments) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class Joining:
         self._donor = next(place for place, rank in enumerate(job.members) if rank not in job.joined)
         self._collectives: deque[int] = deque()  # the numbers of those to make
         self._of: dict[int, list[dict[str, Any]]] = {}  # the survivors' states of each collective
-        self._plan = Plan({}, 0, 0)
+        self._plan = Plan({}, 0, 0, is_closing=False)
         self._restored = 0
         self._received: defaultdict[str, deque[Any]] = defaultdict(deque)
         self._deadline = Deadline(JOIN_S)
@@ -127,7 +128,13 @@ class Joining:
             for number in sorted(set().union(*states)):
                 self._of[number] = [state[number] for state in states if number in state]
             self._collectives.extend(n for n, of_all in self._of.items() if not all(one["left"] for one in of_all))
+            is_late = self._plan.is_closing and not self._collectives
+            if is_late:
+                self._restored = self._plan.states
             self._continue()
+        if is_late:
+            self._context.communicator.leave()
+            raise SystemExit(0)
 
     def make(self, creation: PendingCreation) -> Any:
         """Make the next of the survivors' collectives by a call of the application."""
@@ -195,13 +202,16 @@ class Joining:
 
     def give_up(self, error: BaseException | None) -> NoReturn:
         """End this process: the survivors, which wait for it, continue without it."""
-        if error is not None and not isinstance(error, RankFailedError | StallError):
-            traceback.print_exception(error)
-        print(f"pycollectives: {self._subject}, cannot join the others and ends: {error}", file=sys.stderr)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        while True:  # to MPI, a process that exits is not dead
-            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            if error is not None and not isinstance(error, RankFailedError | StallError):
+                traceback.print_exception(error)
+            why = "its program has ended" if error is None else error
+            print(f"pycollectives: {self._subject}, cannot join the others and ends: {why}", file=sys.stderr)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            while True:  # to MPI, a process that exits is not dead
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def _ends(self) -> _Ends:
         return _Ends(self)

@@ -19,8 +19,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import pickle
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -34,6 +36,7 @@ from ..partial_allreduce.collective import PartialAllreduce
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError
 from ..support.interrupts import interrupts_later
+from .change import MembershipChange
 from .job import ShrunkCommunicator, ShrunkJob
 from .joining import Joining, Plan, Sender, described
 
@@ -84,7 +87,7 @@ if TYPE_CHECKING:
             """Contribute the data that no completed round contains."""
 
 
-__all__ = ["Membership", "MembershipChange"]
+__all__ = ["Membership"]
 
 T = TypeVar("T")
 
@@ -95,28 +98,6 @@ RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; more than a newcomer has to join."""
 STATES_PER_MESSAGE = 50
 """Of collectives, whose states fit into one text that ranks compare."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MembershipChange:
-    """A change of a communicator's members; `Communicator.on_change` passes it to callbacks.
-
-    Attributes
-    ----------
-    epoch
-        The number of the change, from 1.
-    members
-        The ranks that are members now, ascending.
-    lost
-        The ranks that died in this change, ascending.
-    joined
-        The ranks that spares have replaced in this change, ascending.
-    """
-
-    epoch: int
-    members: tuple[int, ...]
-    lost: tuple[int, ...]
-    joined: tuple[int, ...]
 
 
 @dataclass
@@ -183,6 +164,8 @@ class Membership:
         """See `Communicator.state`."""
         if self._joining is not None:
             self._joining.restore(restore)
+        if self._job is not None:
+            pickle.dumps(provide())  # finds an error now, and not after a death
         self._provides.append(provide)
 
     def joined(self) -> None:
@@ -194,8 +177,9 @@ class Membership:
         """Tell waiting spares that this rank makes no further calls."""
         if self._joining is not None:
             self._joining.give_up(sys.exc_info()[1])
-        if self._job is not None:
-            self._job.end()
+        job = self._shrinking.job if isinstance(self._shrinking, ShrunkJob) else self._job
+        if job is not None:
+            job.end()
 
     def on_change(self, callback: Callable[[MembershipChange], None]) -> None:
         """Register a callback for changes."""
@@ -365,6 +349,7 @@ class Membership:
     def _recover(self, error: RankFailedError, deadline: Deadline) -> None:
         while True:
             change = self._shrink(error, deadline)
+            began = time.monotonic()
             try:
                 with interrupts_later():  # the others count on this rank until all have installed
                     self._resume(change, Deadline(RESUME_S))
@@ -378,6 +363,9 @@ class Membership:
                 error = failure
             else:
                 return
+            finally:
+                if change.joined:  # newcomers have a limit of their own
+                    deadline.extend(time.monotonic() - began)
 
     def _shrink(self, error: RankFailedError, deadline: Deadline) -> MembershipChange:
         """Agree with the survivors on the members, and take over their communicator."""
@@ -424,7 +412,8 @@ class Membership:
         try:
             if newcomers:
                 calls = {number: described(self._checked(made)) for number, made in self._made.items()}
-                sender.send("plan", Plan(calls, context.created, len(self._provides)))
+                is_closing = context.rendezvous.is_closing
+                sender.send("plan", Plan(calls, context.created, len(self._provides), is_closing))
                 for provide in self._provides:
                     sender.send("state", provide())
             for number in sorted(set().union(*states)):

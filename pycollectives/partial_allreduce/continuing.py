@@ -218,6 +218,7 @@ class ContinuingAllreduce(Recovery):
         def action() -> _core.RoundInfo:
             if self._flushed is None:
                 self._start_flush()
+            if self._flushed is None:
                 call = Call(info=self._described_for_call(self._engine_side.flush(timeout=seconds_of(deadline))))
                 self._flushed = call
                 self._receive_newer()
@@ -240,6 +241,11 @@ class ContinuingAllreduce(Recovery):
             return
         self._check_not_left()
         core = self._engine_side
+        if self._is_behind and self._newest is not None:
+            self._is_behind = False
+            if self._newest.flush:  # the survivors have flushed in the newest round
+                self._complete_flush(self._newest.info)
+                return
         was_flushing, self._flushing = self._flushing, True
         try:
             core.start_flush()

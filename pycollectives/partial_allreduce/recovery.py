@@ -98,6 +98,7 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         self._pending: Array | None = None  # under missed="sum": the result of calls that a recovery has completed
         self._kept_result: Array | None = None  # until the next one
         self._is_behind = False  # on a newcomer: its first call is of the newest round, which was completed before
+        self._drops_first = False  # and the contribution of this call is in no round
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.PartialAllreduce:
@@ -152,19 +153,16 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         self._contributions = [one for one in self._contributions if not one.call.delivered]
 
     def _complete_behind(self, contribution: Contribution, core: _core.PartialAllreduce) -> None:
-        """Complete the first call of a newcomer, with the newest round. The next one contains its contribution.
-
-        If the dead rank has contributed to the newest round, this contribution is the same step's, and is dropped.
-        """
+        """Complete the first call of a newcomer, with the newest round. The next one contains its contribution."""
         assert self._newest is not None
-        info = self._newest.info
-        if self._rank in info.contributors:
-            self._drop(contribution.call)
+        call = contribution.call
+        self._is_behind = False
+        self._complete(call, self._newest.info, included=False)
+        if self._drops_first:
+            self._drop(call)
         else:
             self._contribute_now(contribution, core)
-        self._is_behind = False
-        contribution.call.late = True
-        self._complete(contribution.call, info, included=False)
+        call.handle, call.late = None, True
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -321,7 +319,9 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
     def take_position(self, position: Position) -> None:
         """See `Recoverable.take_position`."""
         self._completed, self._missed, self._newest, self._latest, self._sums, self._pending = position
-        self._is_behind = self._newest is not None and (self._missed > 0 or self._pending is not None)
+        if self._newest is not None and (self._missed > 0 or self._pending is not None):
+            repeats = self._rank in self._newest.info.contributors  # the dead rank's contribution to the same step
+            self._is_behind, self._drops_first = True, repeats or self._arguments.late == "drop"
 
     def _of_bytes(self, length: int) -> PartialAllreduceArguments:
         name = f"the newest round of {self._arguments.name!r}"

@@ -27,6 +27,11 @@ class Deadline:
         left = self.remaining()
         return self if left is None or left >= seconds else Deadline(seconds)
 
+    def extend(self, seconds: float) -> None:
+        """Move it, by the time of a wait that has a limit of its own."""
+        if self._end is not None:
+            self._end += seconds
+
     @property
     def passed(self) -> bool:
         """Whether no time is left."""

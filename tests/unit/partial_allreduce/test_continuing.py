@@ -25,6 +25,7 @@ class PlayedCore:
     def __init__(self):
         self.handles = []
         self.deposits = []
+        self.flushes = 0
         self.result = np.zeros(2)
         self.rounds = 0
         self.state = {"completed": 0, "newest": None, "contributions": 0, "delivered": 0, "taken": 0, "lacking": 0}
@@ -54,6 +55,16 @@ class PlayedCore:
     def deposit(self, values):
         self.deposits.append(values.copy())
 
+    def set_result(self, values, divisor):
+        self.result = np.frombuffer(values) / divisor
+
+    def start_flush(self):
+        self.flushes += 1
+
+    def flush(self, timeout):
+        self.result = np.full(2, 2.0)
+        return info_of(0)
+
 
 @pytest.fixture
 def engines(monkeypatch):
@@ -70,7 +81,11 @@ def engines(monkeypatch):
 
 @pytest.fixture
 def sums(engines):
-    membership = SimpleNamespace(epoch=0, is_recovering=False, is_joining=False, is_installed=True, failed=None)
+    return make()
+
+
+def make(*, is_joining=False, **options):
+    membership = SimpleNamespace(epoch=0, is_recovering=False, is_joining=is_joining, is_installed=True, failed=None)
     context = SimpleNamespace(
         membership=membership,
         communicator=SimpleNamespace(rank=0, size=2),
@@ -79,7 +94,18 @@ def sums(engines):
         limit=lambda limit: limit,
     )
     with creating(Group(0, 2, (0, 0)), "sum"):
-        return ContinuingAllreduce(context, PartialAllreduceArguments(np.zeros(2)), Deadline(None))
+        return ContinuingAllreduce(context, PartialAllreduceArguments(np.zeros(2), **options), Deadline(None))
+
+
+def newcomer(donor, engines, **options):
+    """Return the collective of a rank that replaces a dead one, at the position of the donor."""
+    new = make(is_joining=True, **options)
+    new.fill([donor.read_state((1,))], Deadline(None))
+    new.take_position(donor.position())
+    new.remake(new._arguments, Deadline(None))
+    new._membership.is_joining = False
+    new.resume()
+    return new
 
 
 def recover(collective, engines, **state):
@@ -124,6 +150,55 @@ def test_a_call_that_was_interrupted_is_made_again(sums, engines):
     recover(sums, engines)
     assert [handle.values.tolist() for handle in engines[2].handles] == [[1.0, 1.0]]
     assert sums.statistics()["contributions"] == 1
+
+
+@pytest.mark.parametrize("dead_had_contributed", [True, False])
+@pytest.mark.parametrize("missed", ["sum", "latest"])
+def test_the_first_call_of_a_newcomer_is_of_the_round_that_the_donor_has_not_received(
+    engines, missed, dead_had_contributed
+):
+    """Its own contribution counts in the next round, unless the dead rank's counts already."""
+    donor = make(missed=missed)
+    donor.contribute(np.ones(2))
+    info = core.restored_round_info(4, 0, True, [0] if dead_had_contributed else [1], 2, 0, 0, False, 0, [])
+    newest = (info, False, (np.full(2, 3.0).tobytes(), 1))
+    sums = {"sum": newest[2]} if missed == "sum" else {}
+    engines[0].state |= {"completed": 5, "missed": 1, "newest": newest, **sums}
+    new = newcomer(donor, engines, missed=missed)
+    result, info = new.allreduce(np.full(2, 7.0))
+    assert info.round == 4
+    assert not info.included
+    assert result.tolist() == [3.0, 3.0]
+    assert [handle.values.tolist() for handle in engines[-1].handles] == [[7.0, 7.0]] * (not dead_had_contributed)
+    second = new.contribute(np.full(2, 8.0))
+    engines[-1].handles[-1].info, engines[-1].result = info_of(0), np.full(2, 9.0)
+    assert second.wait().round == 5
+    assert new.result.tolist() == [9.0, 9.0]
+
+
+def test_a_newcomer_takes_part_in_the_round_that_is_not_complete(engines):
+    donor = make(missed="sum")
+    donor.contribute(np.ones(2))
+    engines[0].state |= {"completed": 5, "newest": (info_of(4), False, None)}
+    new = newcomer(donor, engines, missed="sum")
+    request = new.contribute(np.full(2, 7.0))
+    engines[-1].handles[-1].info = info_of(0)
+    assert request.wait().round == 5
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_newcomer_flushes_in_the_round_of_the_survivors(engines, flushed):
+    """If they have flushed in a round that it receives, the engine flushes no further round."""
+    donor = make(missed="sum")
+    newest = (info_of(4), flushed, (np.full(2, 3.0).tobytes(), 1))
+    engines[0].state |= {"completed": 5, "missed": 1, "newest": newest, "sum": newest[2]}
+    new = newcomer(donor, engines, missed="sum")
+    assert new.flush().round == (4 if flushed else 5)
+    assert new.result.tolist() == [3.0 + (0 if flushed else 2.0)] * 2
+    assert engines[-1].flushes == (0 if flushed else 1)
+    request = new.contribute(np.full(2, 7.0))
+    engines[-1].handles[-1].info = info_of(1)
+    assert request.wait().round == 6
 
 
 def test_a_mean_over_the_members_is_divided_by_those_that_contributed():
