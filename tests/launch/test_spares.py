@@ -62,7 +62,7 @@ def test_more_ranks_die_than_there_are_spares():
 
 
 def test_a_spare_that_has_died_replaces_nobody():
-    outcome = job(2, "full", STEPS, "4:0.40", "1:0.60")
+    outcome = job(2, "full", STEPS, "4:0.10", "1:0.40")
     check(outcome, (4, 1), 2, 1)
     assert outcome.said(5), outcome
 

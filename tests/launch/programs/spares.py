@@ -3,7 +3,9 @@
 spares.py RANKS SPARES POLICY STEPS VICTIM:SECONDS[@EPOCH]...    SECONDS after the members have changed so often
 """
 
+import os
 import signal
+import threading
 import time
 
 import numpy as np
@@ -15,8 +17,7 @@ spares, policy, steps, *deaths = arguments()
 times = {int(rank): time for rank, _, time in (death.partition(":") for death in deaths)}
 seconds, _, epoch = times.get(WORLD.rank, "-1").partition("@")
 signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGKILL))
-if WORLD.rank >= WORLD.size - int(spares) and not epoch:  # while it waits
-    signal.setitimer(signal.ITIMER_REAL, max(float(seconds), 0))
+processes = WORLD.allgather(os.getpid())
 with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=30.0) as comm:
     step, flushed, total = 0, False, np.zeros(1000, np.int64)
     sums = comm.partial_allreduce(total, op="SUM", policy=policy, name="sums")
@@ -29,6 +30,9 @@ with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=3
 
     comm.state(lambda: {"step": step, "flushed": flushed, "total": total}, restore)
     begun = step
+    for spare in range(comm.size, WORLD.size):
+        if spare in times and WORLD.rank == 0:  # while it waits
+            threading.Timer(float(times[spare]), os.kill, [processes[spare], signal.SIGKILL]).start()
     while step < int(steps):
         if float(seconds) > 0 and comm.epoch >= int(epoch or 0):
             signal.setitimer(signal.ITIMER_REAL, float(seconds))
