@@ -172,7 +172,7 @@ class Communicator:
         context = made._context
         self._start(made._comm, context.timeout, made._engine, None, context.nodes, context.costs)
         open_communicators.pop(made, None)
-        self._rank, self._size = job.rank_of_member, job.size
+        self._rank, self._size = job.members[context.rank], job.size
         self._membership = self._context.membership = Membership(self, self._context, job)
         self._membership.join()
 

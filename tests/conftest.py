@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    """Take what was imported out of garbage collections, and of searches of all objects: it is most of them."""
+    """Leave imported objects out of garbage collections and out of searches of all objects: they are most of them."""
     gc.freeze()
 
 

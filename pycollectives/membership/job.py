@@ -81,12 +81,6 @@ class Job:
         return self.numbers[self.mpi.rank]
 
     @property
-    def rank_of_member(self) -> int:
-        """This rank's number, on a member."""
-        assert self.number is not None
-        return self.number
-
-    @property
     def members(self) -> tuple[int, ...]:
         """The numbers of the members, ascending."""
         return tuple(sorted(number for number in self.numbers if number is not None))

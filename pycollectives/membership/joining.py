@@ -8,6 +8,7 @@ survivors, another rank has died.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -23,7 +24,7 @@ from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mpi4py import MPI
 
@@ -213,22 +214,13 @@ class Joining:
             while True:  # to MPI, a process that exits is not dead
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def _ends(self) -> _Ends:
-        return _Ends(self)
-
-
-class _Ends:
-    """Ends the process if the block raises."""
-
-    def __init__(self, joining: Joining) -> None:
-        self._joining = joining
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
-        if error is not None:
-            self._joining.give_up(error)
+    @contextlib.contextmanager
+    def _ends(self) -> Iterator[None]:
+        """End the process if the block raises."""
+        try:
+            yield
+        except BaseException as error:
+            self.give_up(error)
 
 
 def _messages_of(engine: _core.Engine) -> MPI.Comm:

@@ -1,4 +1,4 @@
-"""Spares take the numbers of dead ranks, and no value is lost, whoever dies when."""
+"""Spares take the numbers of dead ranks, and no value is lost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def job(*arguments, ranks=RANKS, **env):
 
 
 def check(outcome, dead, spares, replaced, policy="full"):
-    """Check what each rank says that ends: all see the same rounds, with every step of those that have lived.
+    """Check the output of each rank: all have the same rounds, with every step of the survivors.
 
-    Under "full" all are in the same step, so that a number has each step once, whoever has it.
+    Under "full" all ranks are in the same step, so every number has contributed once to each step.
     """
     assert outcome.status == 0, outcome
     members = RANKS - spares
@@ -74,7 +74,7 @@ def test_all_members_die():
 
 
 def test_a_newcomer_that_makes_something_else_ends():
-    """It says what it should make, and the others continue without it."""
+    """It prints the collective of the survivors, which continue without it."""
     outcome = mpirun(3, "other_newcomer.py", limit=60, options=WITH_FAULT_TOLERANCE)
     assert (
         "which replaces a dead rank, cannot join the others and ends: expected the collective of the survivors"

@@ -36,7 +36,7 @@ def test_spares_take_vacant_numbers_in_ascending_order(survivors, numbers, joine
 
 def test_a_number_that_stayed_vacant_is_taken_by_nobody_later():
     """All spares have gone, so the members shrink."""
-    once = job(3, 1).after(SimpleNamespace(rank=0), (0, 2, 3))  # 0, 2 and 1 anew
+    once = job(3, 1).after(SimpleNamespace(rank=0), (0, 2, 3))  # the spare is 1 now
     assert once.numbers == (0, 2, 1)
     twice = once.after(SimpleNamespace(rank=0), (1, 2))
     assert twice.numbers == (2, 1)
