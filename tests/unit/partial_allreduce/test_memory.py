@@ -111,7 +111,7 @@ def test_a_rank_that_falls_behind_takes_more_up_to_a_limit(ranks_per_node):
     most = {}
     for history in (1, 8):
         most[history], taken = behind(history, ranks_per_node)
-        assert taken[-1] == taken[30]  # it does not grow for ever
+        assert taken[-1] < taken[30] + 3  # not 29 more: only rounds whose messages are on their way are kept
         assert most[history] < 2 * history + 20
     ranks = {1: 1, 2: 2, "all": 3}[ranks_per_node]  # of a node, which share what is kept
     assert most[8] - most[1] >= 4 / ranks
