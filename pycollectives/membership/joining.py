@@ -17,9 +17,12 @@ import threading
 import time
 import traceback
 from collections import defaultdict, deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..agreement.shrinking import follows_death, tag_of_survivors
+from ..partial_allreduce.collective import PartialAllreduce
+from ..partial_allreduce.recovery import WholeCall
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
 
@@ -143,23 +146,46 @@ class Joining:
             self.refuse()
         with self._ends():
             number = self._collectives.popleft()
-            self._context.created = number
-            arguments = self._context.checked(creation.service, creation.arguments)
-            expected = self._plan.calls.get(number)  # the donor may be in this creation
-            if expected not in (None, got := described(arguments)):
-                raise RuntimeError(f"expected the collective of the survivors, {expected}; got {got}")
-            collective = self._context.enter(creation.build(arguments, self._deadline), creation.arguments)
-            recoverable = collective.recoverable
-            recoverable.fill(self._of[number], self._deadline)
-            if expected is not None:
-                recoverable.take_position(self._receive("position"))
-            recoverable.remake(arguments, self._deadline)
+            collective = self._make(number, creation.service, creation.arguments, creation.build)
             self._continue()
             return collective
 
+    def _make(
+        self, number: int, service: str, make_arguments: Callable[[], Arguments], build: Callable[[Any, Deadline], Any]
+    ) -> Any:
+        """Make a collective of the survivors; collective."""
+        self._context.created = number
+        arguments = self._context.checked(service, make_arguments)
+        expected = self._plan.calls.get(number)  # the donor may be in this creation, or have left
+        if expected not in (None, got := described(arguments)):
+            raise RuntimeError(f"expected the collective of the survivors, {expected}; got {got}")
+        collective = self._context.enter(build(arguments, self._deadline), make_arguments)
+        recoverable = collective.recoverable
+        recoverable.fill(self._of[number], self._deadline)
+        if expected is not None:
+            recoverable.take_position(self._receive("position"))
+        recoverable.remake(arguments, self._deadline)
+        return collective
+
+    def _make_completed(self) -> None:
+        """Make the whole calls that are next and that the donor has completed, and leave them as it has."""
+        while self._collectives:
+            number = self._collectives[0]
+            calls = [state["call"] for state in self._of[number] if state.get("call")]
+            if not calls or number >= self._plan.created or number in self._plan.calls:
+                return
+            self._collectives.popleft()
+            build = partial(PartialAllreduce, self._context)
+            self._make(number, PartialAllreduce.arguments.service, WholeCall(*calls[0]).arguments, build).leave()
+
+    @property
+    def restores(self) -> bool:
+        """Whether a state remains to be restored."""
+        return self._restored < self._plan.states
+
     def restore(self, restore: Callable[[Any], object]) -> None:
         """Restore the next of the donor's states, if it has one."""
-        if self._restored == self._plan.states:
+        if not self.restores:
             return
         with self._ends():
             restore(self._receive("state"))
@@ -187,7 +213,8 @@ class Joining:
 
     def _continue(self) -> None:
         """Join, if all collectives are made and all states are restored."""
-        if self._collectives or self._restored < self._plan.states:
+        self._make_completed()
+        if self._collectives or self.restores:
             return
         self._context.created = max(self._plan.created, *(number + 1 for number in self._of), 0)
         self._membership.install(self._deadline)

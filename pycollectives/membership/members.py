@@ -33,6 +33,7 @@ from ..agreement.shrinking import Words, supersede
 from ..at_exit import open_communicators
 from ..partial_allreduce.arguments import PartialAllreduceArguments
 from ..partial_allreduce.collective import PartialAllreduce
+from ..partial_allreduce.recovery import WholeCall
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError
 from ..support.interrupts import interrupts_later
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
         def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
             """Read this rank's state as plain values, after all survivors have stopped.
 
-            `left` is True if it takes no part. The rest is for `fill`.
+            `left` is True if it takes no part. `call` is a `WholeCall` or None. The rest is for `fill`.
             """
 
         def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
@@ -196,10 +197,19 @@ class Membership:
                 "otherwise use on_failure='raise', and call shrink after a RankFailedError"
             )
 
-    def refuse_spares(self, call: str) -> None:
-        """Raise ValueError if ranks are replaced, which a call does not support."""
-        if self._job is not None:
-            raise ValueError(f"{call}: expected a communicator without spares, which get no state of it")
+    @property
+    def restores(self) -> bool:
+        """Whether this rank replaces a dead one, and the next call of `state` restores a state."""
+        return self._joining is not None and self._joining.restores
+
+    def drop_state(self, provide: Callable[[], Any]) -> None:
+        """Forget a state, whose owner has left."""
+        self._provides = [each for each in self._provides if each != provide]
+
+    @property
+    def has_spares(self) -> bool:
+        """Whether ranks can be replaced."""
+        return self._job is not None
 
     def retry(self, action: Callable[[], T], deadline: Deadline) -> T:
         """Return the result of `action`; if a rank has died, recover and call it again."""
@@ -228,6 +238,7 @@ class Membership:
             return PartialAllreduceArguments(arrays[0], op=op, policy="full", missed="latest", name=call)
 
         made = PartialAllreduce.make(self._context, arguments, call=call, timeout=deadline.remaining())
+        made.recoverable.whole_call = WholeCall(call, arrays[0].dtype.str, arrays[0].size, made.op)
         try:
             result, _ = made.allreduce(arrays[0], timeout=deadline.remaining())
         finally:

@@ -202,12 +202,14 @@ class ContinuingAllreduce(Recovery):
         self._kept_result = self._latest = None
         if self._pending is not None:
             self._kept_result, self._pending = self._added_to_pending(self._engine_side.result), None
+            self._pending_rounds = 0
 
     def _described_for_call(self, info: _core.RoundInfo) -> _core.RoundInfo:
         if self._epoch == 0:
             return info
         lost, self._lost = self._lost, ()
-        return self._described(info, lost)
+        self._counts["missed"] += self._pending_rounds
+        return self._described(info, lost, self._pending_rounds)
 
     # ------------------------------------------------------------------------------------------------ leaving
 
@@ -241,9 +243,10 @@ class ContinuingAllreduce(Recovery):
             return
         self._check_not_left()
         core = self._engine_side
-        if self._is_behind and self._newest is not None:
-            self._is_behind = False
-            if self._newest.flush:  # the survivors have flushed in the newest round
+        if (self._is_behind or self._has_flushed) and self._newest is not None:
+            has_flushed = self._has_flushed or self._newest.flush  # in the newest round, or before
+            self._is_behind = self._has_flushed = False
+            if has_flushed:
                 self._complete_flush(self._newest.info)
                 return
         was_flushing, self._flushing = self._flushing, True

@@ -9,10 +9,13 @@ import numpy as np
 from ..support.operations import AVG
 
 if TYPE_CHECKING:
-    from .._core import Round
+    from collections.abc import Callable
+
+    from .._core import Round, RoundInfo
     from ..communicator import Communicator
     from ..support.typing import Missed
     from .collective import PartialAllreduce
+    from .recovery import Unused
 
 __all__ = ["DivideBy", "EagerMean", "check_divide_by"]
 
@@ -93,14 +96,19 @@ class EagerMean:
         """Leave: from now on no rank waits for this one."""
         self._collective.start_flush()
 
-    def flush(self, *, timeout: float | None = None) -> bool:
-        """Deliver all pending gradients; collective. Return True if this rank has a new mean.
+    def flush(self, *, timeout: float | None = None) -> RoundInfo | None:
+        """Deliver all pending gradients; collective. Return the last round if this rank has a new mean, otherwise None.
 
         The new mean is that of a last round with all pending gradients and, under missed="sum", includes the rounds
         that this rank missed. Without either there is no new mean, which differs from a mean of 0.
         """
         info = self._collective.flush(timeout=timeout)
-        return bool(info.contributors) or (self._sums and info.missed > 0)
+        return info if info.contributors or (self._sums and info.missed > 0) else None
+
+    def show_unused(self, unused: Callable[[], Unused | None]) -> None:
+        """Register a function that returns the results that are not used, for ranks that replace dead ones."""
+        if self._comm.on_failure == "continue":
+            self._collective.recoverable.unused = unused
 
     def leave(self) -> None:
         """Leave without waiting."""

@@ -17,15 +17,17 @@ import numpy as np
 
 from ..agreement.continuing import Continuing, seconds_of
 from ..support.errors import RankFailedError
+from .arguments import PartialAllreduceArguments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .. import _core
     from ..context import Context
     from ..support.deadline import Deadline
     from ..support.typing import Array
-    from .arguments import PartialAllreduceArguments
 
-__all__ = ["SUMMED_COUNTERS", "Call", "Contribution", "Recovery"]
+__all__ = ["SUMMED_COUNTERS", "Call", "Contribution", "Recovery", "Unused", "WholeCall"]
 
 KEPT_BEFORE_LOOKUP = 4
 """If a rank keeps more contributions, it asks the engine which of them rounds have taken."""
@@ -62,6 +64,28 @@ class Newest(NamedTuple):
     result: tuple[bytes, int] | None  # accumulators, and a divisor; None without contributors
 
 
+class WholeCall(NamedTuple):
+    """A call that makes, uses and leaves a collective, such as `Communicator.mean`."""
+
+    name: str
+    dtype: str
+    elements: int
+    op: str
+
+    def arguments(self) -> PartialAllreduceArguments:
+        """Return the arguments of its collective, on a rank that does not make the call."""
+        like = np.zeros(self.elements, self.dtype)
+        return PartialAllreduceArguments(like, op=self.op, policy="full", missed="latest", name=self.name)
+
+
+class Unused(NamedTuple):
+    """Results that the application has received and not used, so that a newcomer must receive them too."""
+
+    result: Array | None  # the sum of the results of these rounds
+    rounds: int
+    flushed: bool  # a flush has completed, whose results are not used
+
+
 class Position(NamedTuple):
     """A rank's position in the rounds, for a newcomer: see `Recovery`."""
 
@@ -71,9 +95,10 @@ class Position(NamedTuple):
     latest: Newest | None
     sums: list[tuple[bytes, int]]
     pending: Array | None
+    flushed: bool
 
 
-class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]):
+class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     """One rank's side of a partial allreduce that continues."""
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
@@ -96,9 +121,13 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         self._missed = 0  # the number of these rounds
         self._latest: Newest | None = None  # under missed="latest": their result
         self._pending: Array | None = None  # under missed="sum": the result of calls that a recovery has completed
+        self._pending_rounds = 0  # in it
         self._kept_result: Array | None = None  # until the next one
         self._is_behind = False  # on a newcomer: its first call is of the newest round, which was completed before
         self._drops_first = False  # and the contribution of this call is in no round
+        self._has_flushed = False  # on a newcomer: its first flush was completed before
+        self.whole_call: WholeCall | None = None
+        self.unused: Callable[[], Unused | None] = lambda: None
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.PartialAllreduce:
@@ -173,7 +202,7 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
             self._read(self._core)
             self._core = None
         is_done = self._left and not self._contributions
-        return {"left": is_done, "completed": self._completed, "rank": self._context.rank}
+        return {"left": is_done, "completed": self._completed, "rank": self._context.rank, "call": self.whole_call}
 
     def _read(self, core: _core.PartialAllreduce) -> None:
         state = core.recovery_state()
@@ -245,8 +274,8 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         self._flushing = False
         self._contributions.clear()
 
-    def _described(self, info: _core.RoundInfo, lost: tuple[int, ...]) -> _core.RoundInfo:
-        """Return the description of a round by the original numbers of ranks and rounds."""
+    def _described(self, info: _core.RoundInfo, lost: tuple[int, ...], missed: int = 0) -> _core.RoundInfo:
+        """Return the description of a round by the original numbers of ranks and rounds. `missed`: more rounds."""
         from ..support.native import core
 
         return core.restored_round_info(
@@ -256,7 +285,7 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
             [self._members[rank] for rank in info.contributors],
             info.active,
             info.staleness,
-            info.missed,
+            info.missed + missed,
             info.overrun,
             self._epoch,
             lost,
@@ -269,9 +298,11 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         newest = max(state["completed"] for state in states)
         holder = next(state["rank"] for state in states if state["completed"] == newest)
         if all(state["completed"] == newest for state in states):
+            self._completed = newest
             return
         received = self._received_from(holder, deadline)
         if self._completed == newest or self._membership.is_joining:
+            self._completed = newest
             return
         assert self._completed == newest - 1
         self._completed = newest
@@ -314,11 +345,21 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
 
     def position(self) -> Position:
         """See `Recoverable.position`."""
-        return Position(self._completed, self._missed, self._newest, self._latest, self._sums, self._pending)
+        pending, latest, missed = self._pending, self._latest, self._missed + self._pending_rounds
+        unused = self.unused() or Unused(None, 0, flushed=False)
+        if unused.result is not None and self._arguments.missed == "sum":
+            pending = self._added_to_pending(unused.result)
+        elif unused.result is not None:
+            latest = latest or self._newest
+        return Position(
+            *(self._completed, missed + unused.rounds, self._newest, latest, self._sums, pending, unused.flushed)
+        )
 
     def take_position(self, position: Position) -> None:
         """See `Recoverable.take_position`."""
-        self._completed, self._missed, self._newest, self._latest, self._sums, self._pending = position
+        self._completed, self._missed, self._newest, self._latest, self._sums, self._pending, self._has_flushed = (
+            position
+        )
         if self._newest is not None and (self._missed > 0 or self._pending is not None):
             repeats = self._rank in self._newest.info.contributors  # the dead rank's contribution to the same step
             self._is_behind, self._drops_first = True, repeats or self._arguments.late == "drop"
@@ -341,6 +382,7 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
         if arguments.missed == "sum" and (self._is_behind or any(not call.has_result for call in self._awaited)):
             core.receive_pending()
             self._pending = self._added_to_pending(core.result)
+            self._pending_rounds += self._missed
         if arguments.late != "accumulate":
             self._contributions = self._contributions[-1:]
         for call in self._open_calls():
@@ -378,7 +420,7 @@ class Recovery(Continuing["PartialAllreduceArguments", "_core.PartialAllreduce"]
             if self._pending is None:  # an earlier call has received it
                 buffer = self._arguments.like.buffer
                 self._pending = self._added_to_pending(np.zeros(buffer.shape, buffer.dtype))
-            self._kept_result, self._pending = self._pending, None
+            self._kept_result, self._pending, self._pending_rounds = self._pending, None, 0
         elif self._latest is not None:
             core.receive_pending()  # these rounds are not missed by the next call
             core.set_result(*(self._latest.result or (None, 1)))

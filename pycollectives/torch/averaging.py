@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .._core import RoundInfo
+    from ..partial_allreduce.recovery import Unused
     from ..support.deadline import Deadline
     from .means import TensorMean
 
@@ -70,6 +71,7 @@ class GradientAverager:
         self._mixed = False  # backward has added gradients to averages
         self._synchronizing = True  # no_sync is not in force
         self.flushing = False  # between start_flush and end_flush
+        self.repeats = False  # on a rank that replaces a dead one: the donor's parameters contain this step already
         self._set_aside: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # contents of `.grad` during a flush
 
     def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
@@ -78,6 +80,7 @@ class GradientAverager:
         for group in fused(trainable, bucket_bytes, summed_in):
             name = f"bucket {len(self.buckets)} ({len(group)} tensors)"
             bucket = Bucket(group, partial(self._make, name))
+            bucket.mean.show_unused(partial(self._unused, bucket))
             self.buckets.append(bucket)
             self._with_bucket.update(map(id, bucket.parameters))
             for number, parameter in enumerate(bucket.parameters):
@@ -99,6 +102,11 @@ class GradientAverager:
         """Whether `.grad` holds unused averages."""
         return self._averaged
 
+    def _unused(self, bucket: Bucket) -> Unused | None:
+        """Return the results of a bucket that no step has used."""
+        is_under_way = self._begun or self._averaged or self.flushing
+        return bucket.unused(flushing=self.flushing) if is_under_way else None
+
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
         """The `RoundInfo` of each bucket's newest round."""
@@ -113,6 +121,8 @@ class GradientAverager:
             self._remove_hooks()
             return
         self._check_not_flushing()
+        if self.repeats:
+            return
         if not (self._synchronizing and self._overlap):
             self._mixed = self._averaged
             return

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["PackedState", "broadcast_state", "broadcast_tensors", "root_of"]
+__all__ = [
+    "PackedState",
+    "ReceivedState",
+    "broadcast_state",
+    "broadcast_tensors",
+    "from_flat_arrays",
+    "in_flat_arrays",
+    "root_of",
+]
 
 CHUNK = 25 * 2**20
 """Approximate bytes per broadcast."""
@@ -35,6 +43,24 @@ def broadcast_tensors(comm: Communicator, tensors: Iterable[torch.Tensor], deadl
         root = _broadcast(comm, flat.flat.view(torch.uint8).numpy(), deadline)
         if comm.rank != root:
             flat.scatter()
+
+
+def in_flat_arrays(tensors: Iterable[torch.Tensor]) -> list[Array]:
+    """Return copies of tensors of any dtype, as arrays of bytes."""
+    arrays = []
+    for group in fused(tensors, CHUNK):
+        flat = FlatTensors(group, group[0].dtype)
+        flat.gather()
+        arrays.append(flat.flat.view(torch.uint8).numpy())
+    return arrays
+
+
+def from_flat_arrays(tensors: Iterable[torch.Tensor], arrays: Iterable[Array]) -> None:
+    """Set tensors to the values of others, of the same shapes and dtypes, from which `in_flat_arrays` made arrays."""
+    for group, array in zip(fused(tensors, CHUNK), arrays, strict=True):
+        flat = FlatTensors(group, group[0].dtype)
+        flat.flat.view(torch.uint8).numpy()[...] = array
+        flat.scatter()
 
 
 def root_of(comm: Communicator) -> int:
@@ -164,10 +190,11 @@ class _Unpickler(pickle.Unpickler):
         return next(own, torch.device(kind))
 
 
-class _ReceivedState:
+class ReceivedState:
     """The state that a rank unpickles from rank 0's text; its tensors have no values yet."""
 
     def __init__(self, text: bytes, optimizer: torch.optim.Optimizer, first_group: int) -> None:
+        """Unpickle it, without changing the optimizer."""
         self._text = text
         self._optimizer = optimizer
         self._first_group = first_group
@@ -176,6 +203,7 @@ class _ReceivedState:
         self.tensors = [tensor for _, tensor in sorted(unpickler.tensors.items())]
 
     def signature(self) -> dict[str, str | int | None]:
+        """See `agreement.Signed`."""
         return _signature(self._text)
 
     def use(self) -> None:
@@ -219,7 +247,7 @@ def broadcast_state(
     """
     text, root = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
     sent = packed if comm.rank == root else None
-    state = comm.agree(call, lambda: sent or _ReceivedState(text, optimizer, first_group))
+    state = comm.agree(call, lambda: sent or ReceivedState(text, optimizer, first_group))
     broadcast_tensors(comm, state.tensors, deadline)
-    if isinstance(state, _ReceivedState):
+    if isinstance(state, ReceivedState):
         state.use()

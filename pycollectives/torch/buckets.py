@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from ..partial_allreduce.recovery import Unused
 from .memory import first_difference, increment_version
 
 if TYPE_CHECKING:
@@ -115,6 +116,16 @@ class Bucket:
         self.late, self.missed = False, 0
         self.begin()
 
+    def unused(self, *, flushing: bool) -> Unused:
+        """Return the results since `begin`, for the collective. `flushing`: the optimizer flushes."""
+        result = None
+        if self._unread:
+            result = self.mean.collective.result
+        elif self.given:
+            assert self._total is not None
+            result = self._total.cpu().numpy()
+        return Unused(result, self._rounds, flushed=flushing and not self._leaving)
+
     def begin(self) -> None:
         """Begin a step, with nothing contributed or received yet."""
         self._armed = self.mean.rounds  # the first round that has not completed
@@ -124,6 +135,7 @@ class Bucket:
         self.contributed = False  # this step's gradients were handed over
         self._call: Round | None = None  # the call that handed them over
         self._given = 0  # results received since then
+        self._rounds = 0  # of these results
         self._unread = False  # the only result is still in the mean, until this rank's next call
         self._behind = False  # the round that the call received lacks this rank's newest data
 
@@ -216,15 +228,16 @@ class Bucket:
             self.late, self.missed = not self.info.included, self.info.missed
         if self.info.round > self._newest:  # otherwise an earlier call received it already
             self._newest = self.info.round
-            self._add_result()
+            self._add_result(self.info)
 
-    def _add_result(self) -> None:
+    def _add_result(self, info: RoundInfo) -> None:
         if self._given == 0:
             self._unread = True
         else:
             assert self._total is not None
             self.mean.add_to(self._total)
         self._given += 1
+        self._rounds += 1 + info.missed
 
     def _keep_result(self) -> None:
         """Copy the mean's result, since this rank's next call may replace it."""
@@ -251,8 +264,8 @@ class Bucket:
         owed = self.mean.flush(timeout=deadline.remaining())
         self._leaving = False
         self._calls.clear()
-        if owed:
-            self._add_result()
+        if owed is not None:
+            self._add_result(owed)
 
     # ------------------------------------------------------------------------------------------------ results
 

@@ -311,8 +311,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         self._exchange.end_flush(rejoin=not self._ending)
         self._is_flushing = False
 
-    def _average_parameters(self, deadline: Deadline) -> None:
-        self._exchange.equalize(deadline)
+    def _means_of_parameters(self) -> Sequence[Callable[[Deadline], None]]:
+        return [self._exchange.equalize]
 
     def _end_step(self) -> None:
         """Do nothing, since no step prepares the next one."""

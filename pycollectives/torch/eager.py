@@ -168,6 +168,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             self._warn_if_staged()
             self._warn_if_adaptive()
             self._gradients.add(parameters, self._arguments.bucket_bytes)
+            self._initial.share(self._state, self._restore)
 
     def _checked_arguments(self) -> tuple[Mapping[str, str | int | None], Waits]:
         parameters = parameters_of(self.optimizer.param_groups)
@@ -284,7 +285,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         self._check_open()
         self._look_for_ddp()
         self._check_trainable()
-        self._gradients.average(Deadline(self._timeout))
+        if not self._gradients.repeats:
+            self._gradients.average(Deadline(self._timeout))
         self._evaluated = None
 
     @overload
@@ -313,7 +315,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         self._check_open()
         if self._unsynchronized is not None:  # the last step reached its time limit while it synchronized
             (loss,) = self._unsynchronized
-            self._flush(Deadline(self._timeout))
+            self._complete_step(Deadline(self._timeout))
             return loss
         if closure is None:
             self.average_gradients()
@@ -326,7 +328,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         if sync_every is not None and self._steps % sync_every == 0:
             self._check_between_steps("synchronize_parameters")
             self._unsynchronized = (loss,)
-            self._flush(Deadline(self._timeout))
+            self._complete_step(Deadline(self._timeout))
         return loss
 
     def _evaluate(self, closure: Callable[[], float]) -> float:
@@ -384,14 +386,19 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         self._gradients.end_flush(self.optimizer.param_groups, self.optimizer.step)
 
     def _flush(self, deadline: Deadline) -> None:
-        super()._flush(deadline)
-        if self._unsynchronized is not None:
-            self._synchronize_flushed(deadline)
-            self._unsynchronized = None
+        if self._unsynchronized is None:
+            super()._flush(deadline)
+        else:
+            self._complete_step(deadline)
 
-    def _average_parameters(self, deadline: Deadline) -> None:
-        for bucket in self._gradients.buckets:
-            replicas.average(self._comm, bucket.parameters, deadline)
+    def _complete_step(self, deadline: Deadline) -> None:
+        """Flush and average the parameters at the end of a step, as `sync_every` says; collective."""
+        self._operations.make(deadline, super()._flush, *self._synchronization())
+        self._unsynchronized = None
+        self._gradients.repeats = False
+
+    def _means_of_parameters(self) -> Sequence[Callable[[Deadline], None]]:
+        return [partial(replicas.average, self._comm, bucket.parameters) for bucket in self._gradients.buckets]
 
     def _end_step(self) -> None:
         self._gradients.drop()
@@ -404,6 +411,18 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def _leave_at_once(self) -> int:
         return self._gradients.abort()
+
+    # ------------------------------------------------------------------------------------------------ newcomers
+
+    _accepts_spares = True
+
+    def _state(self) -> dict[str, Any]:
+        return {**super()._state(), "steps": self._steps, "unsynchronized": self._unsynchronized}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        super()._restore(state)
+        self._steps, self._unsynchronized = state["steps"], state["unsynchronized"]
+        self._gradients.repeats = self._unsynchronized is not None
 
     # ------------------------------------------------------------------------------------------------ checks
 

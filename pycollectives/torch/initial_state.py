@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..agreement.consistency import shortened
-from .broadcast import PackedState, broadcast_state, broadcast_tensors
+from .broadcast import (
+    PackedState,
+    ReceivedState,
+    broadcast_state,
+    broadcast_tensors,
+    from_flat_arrays,
+    in_flat_arrays,
+)
 from .parameters import LONGEST, Signature, in_words, parameters_of
 
 if TYPE_CHECKING:
@@ -55,6 +62,7 @@ class InitialState:
         self._with_state = broadcast if with_state is None else with_state
         self._caller = caller
         self._packed: PackedState | None = None
+        self._membership = comm._context.membership
 
     def signature(
         self,
@@ -79,7 +87,7 @@ class InitialState:
     def pack(self, first_group: int = 0) -> None:
         """On a rank that may send it, pack the state of the groups from `first_group` on for the broadcast."""
         may_send = self._comm.rank == 0 or self._comm.on_failure == "continue"
-        if self._with_state and self._comm.size > 1 and may_send:
+        if self._with_state and self._comm.size > 1 and may_send and not self.comes_later:
             self._packed = PackedState(self._optimizer, first_group)
 
     def take_from_rank_0(self, deadline: Deadline, first_group: int = 0) -> list[torch.Tensor]:
@@ -92,6 +100,44 @@ class InitialState:
             broadcast_state(self._comm, self._caller, self._optimizer, self._packed, first_group, deadline)
             self._packed = None
         return parameters
+
+    # ------------------------------------------------------------------------------------------------ newcomers
+
+    @property
+    def comes_later(self) -> bool:
+        """Whether this rank replaces a dead one, and `share` gives it the state of a survivor."""
+        return self._membership is not None and self._membership.restores
+
+    def share(self, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
+        """Share the state with ranks that replace dead ones. On such a rank, restore the state of a survivor."""
+        if self._membership is not None and self._membership.has_spares:
+            self._membership.state(provide, restore)
+
+    def keep(self, provide: Callable[[], Any]) -> None:
+        """End `share`."""
+        if self._membership is not None:
+            self._membership.drop_state(provide)
+
+    def provide(self) -> dict[str, Any]:
+        """Return the parameters, buffers and state, for a rank that replaces a dead one."""
+        packed = PackedState(self._optimizer, 0)
+        return {
+            "model": in_flat_arrays(self._every_tensor()),
+            "optimizer": packed.text,
+            "state": in_flat_arrays(packed.tensors),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `provide` returned on a survivor."""
+        from_flat_arrays(self._every_tensor(), state["model"])
+        received = ReceivedState(state["optimizer"], self._optimizer, 0)
+        from_flat_arrays(received.tensors, state["state"])
+        received.use()
+
+    def _every_tensor(self) -> list[torch.Tensor]:
+        parameters = parameters_of(self._optimizer.param_groups)
+        frozen, buffers = self._of_the_model(parameters)
+        return [*parameters, *frozen, *buffers]
 
     def broadcast_parameters(self, parameters: list[torch.Tensor], deadline: Deadline) -> None:
         """Send rank 0's parameters to all ranks, if `broadcast` is set; collective."""

@@ -10,6 +10,7 @@ from ..partial_reduce.means import reduce_on_all_ranks
 from ..support.operations import AVG
 from .broadcast import broadcast_tensors
 from .parameters import FlatTensors, in_words
+from .refusals import check_model
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -21,22 +22,36 @@ __all__ = ["ModuleBuffers"]
 class ModuleBuffers:
     """All buffers of a model, including those that its `state_dict` omits."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        """List the buffers."""
-        self.tensors = list(model.buffers())
+    def __init__(self, comm: Communicator, model: torch.nn.Module | None) -> None:
+        """See the class."""
+        self._comm = comm
+        self._model = model
+
+    def checked(self) -> ModuleBuffers:
+        """Return itself; `ValueError` or `TypeError` without a model, or for a buffer in other memory."""
+        if self._model is None:
+            raise ValueError("average_buffers: expected a model, here or when this optimizer was made")
+        check_model(self._model)
+        return self
 
     def signature(self) -> dict[str, str | int | None]:
         """See `agreement.Signed`."""
-        return {"buffers": in_words(self.tensors)}
+        return {"buffers": in_words([*self._of_kind(floats=True), *self._of_kind(floats=False)])}
 
-    def average(self, comm: Communicator, deadline: Deadline) -> None:
-        """Set floating-point buffers to their mean and others, such as step counts, to rank 0's values; collective.
+    def average_floats(self, deadline: Deadline) -> None:
+        """Set floating-point buffers to their mean; collective.
 
         Means are computed in float64, so that equal buffers of types up to float32 do not change in any bit.
         """
-        floats = [tensor for tensor in self.tensors if tensor.is_floating_point()]
-        flat = FlatTensors(floats, torch.float64)
+        flat = FlatTensors(self._of_kind(floats=True), torch.float64)
         flat.gather()
-        reduce_on_all_ranks(comm, flat.array, AVG, deadline.remaining(), caller="average_buffers")
+        reduce_on_all_ranks(self._comm, flat.array, AVG, deadline.remaining(), caller="average_buffers")
         flat.scatter()
-        broadcast_tensors(comm, (tensor for tensor in self.tensors if not tensor.is_floating_point()), deadline)
+
+    def broadcast_others(self, deadline: Deadline) -> None:
+        """Set the other buffers, such as step counts, to rank 0's values; collective."""
+        broadcast_tensors(self._comm, self._of_kind(floats=False), deadline)
+
+    def _of_kind(self, *, floats: bool) -> list[torch.Tensor]:
+        assert self._model is not None
+        return [tensor for tensor in self._model.buffers() if tensor.is_floating_point() == floats]

@@ -16,15 +16,16 @@ import torch
 from ..collective import Statistics
 from ..communicator import Communicator
 from ..support.deadline import Deadline
-from ..support.errors import ClosedError, MismatchError, StallError
+from ..support.errors import ClosedError
 from ..support.lifecycle import exit_context
 from ..support.validation import checked_timeout
 from .deadlock_guard import DeadlockGuard, Waits
 from .drift import warn_of_running_statistics
 from .initial_state import InitialState
 from .module_buffers import ModuleBuffers
+from .operations import Operations, meet
 from .parameters import Signature, check_one_device, name_of, parameters_of
-from .refusals import check_model, check_no_ddp, check_optimizer, open_wrappers
+from .refusals import check_model, check_no_ddp, check_optimizer, check_spares, open_wrappers
 from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array, BufferSpec
 
 __all__ = ["CollectiveOptimizer"]
-
-LEFT = "left the communicator"
-"""Text by which a `StallError` names ranks that will never make the call."""
 
 _deadlock_guard = DeadlockGuard()
 
@@ -75,6 +73,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     _flush_waits_for_all: ClassVar[bool] = True
     """Whether all ranks have called `flush` when it returns."""
 
+    _accepts_spares: ClassVar[bool] = False
+    """Whether a rank that replaces a dead one continues with the state of a survivor."""
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -95,6 +96,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._left = False  # the collectives; its own communicator may still be open
         self._name = name
         self._model = model
+        self._operations = Operations()
         self._initial = InitialState(optimizer, self._comm, model, broadcast, broadcast_state, type(self).__name__)
         self._timeout = timeout
         self._looked_for_ddp = False
@@ -124,8 +126,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Apply this rank's outstanding results, once all optimizers that flush together have delivered."""
 
     @abstractmethod
-    def _average_parameters(self, deadline: Deadline) -> None:
-        """Set the parameters of all ranks to their mean, after a flush; collective."""
+    def _means_of_parameters(self) -> Sequence[Callable[[Deadline], None]]:
+        """Return operations that set the parameters of all ranks to their mean, after a flush; collective."""
 
     @abstractmethod
     def _end_step(self) -> None:
@@ -165,7 +167,11 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Compare the arguments of all ranks, broadcast rank 0's state, and return the parameters; collective.
 
         `check` checks the derived class's arguments; it returns those that must be equal on all ranks, and a `Waits`.
+        A rank that replaces a dead one gets a survivor's state later, by `_restore`.
         """
+        if self._initial.comes_later:
+            self._checked(check)
+            return parameters_of(self.optimizer.param_groups)
         self._comm.agree(type(self).__name__, lambda: self._checked(check))
         self._timeout = self._comm.timeout if self._timeout is None else self._timeout
         if self._comm.size > 1 and self._comm.rank == 0:
@@ -174,8 +180,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
         check_optimizer(self.optimizer)
-        if (membership := self._comm._context.membership) is not None:
-            membership.refuse_spares(type(self).__name__)
+        check_spares(self._comm, type(self).__name__, accepted=self._accepts_spares)
         self._timeout = checked_timeout(self._timeout)
         check_model(self._model)
         options, waits = check()
@@ -191,8 +196,15 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             _deadlock_guard.admit(self, waits)
         return signature
 
+    def _state(self) -> dict[str, Any]:
+        return {**self._initial.provide(), "completed": self._operations.completed, "finishing": self._finishing}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._initial.restore(state)
+        self._operations.completed, self._finishing = state["completed"], state["finishing"]
+
     def _look_for_ddp(self) -> None:
-        """Refuse, at the first step, a model that DistributedDataParallel wrapped after creation."""
+        """Refuse a model that DistributedDataParallel wrapped after creation."""
         if not self._looked_for_ddp:
             check_no_ddp(parameters_of(self.optimizer.param_groups))
             self._looked_for_ddp = True
@@ -250,40 +262,27 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             This optimizer is closed, or another rank has left.
         """
         self._check_between_steps("synchronize_parameters")
-        self._flush(deadline := self._deadline(timeout))
-        self._synchronize_flushed(deadline)
+        self._operations.make(self._deadline(timeout), self._flush, *self._synchronization())
 
-    def _synchronize_flushed(self, deadline: Deadline) -> None:
+    def _meet(self, call: str, deadline: Deadline) -> None:
+        with self._within(deadline):
+            meet(self._comm, f"{type(self).__name__}.{call}")
+
+    def _synchronization(self) -> Sequence[Callable[[Deadline], None]]:
+        """Return the operations after a flush that set the parameters of all ranks to their mean; collective."""
+        operations = [*self._means_of_parameters()]
+        if self._flush_waits_for_all:  # all ranks get here now; if one does not, the communicator is unusable
+            operations.insert(0, lambda rest: self._meet("synchronize_parameters", rest.at_least(1.0)))
+        return [partial(self._averaging, operation) for operation in operations]
+
+    def _averaging(self, operation: Callable[[Deadline], None], deadline: Deadline) -> None:
         try:
-            if self._flush_waits_for_all:  # all ranks get here now; if one does not, the communicator is unusable
-                self._meet("synchronize_parameters", deadline.at_least(1.0))
-            self._average_parameters(deadline)
+            operation(deadline)
         except ClosedError as error:
             raise ClosedError(
                 f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or by fewer "
                 f"steps than sync_every asks of all ({error})"
             ) from None
-
-    def _meet(self, call: str, deadline: Deadline) -> None:
-        """Check that all ranks make the same call: `preduce` and `mean` cannot tell calls apart.
-
-        Raises
-        ------
-        MismatchError
-            Ranks make different calls.
-        ClosedError
-            Another rank has left.
-        """
-        name = f"{type(self).__name__}.{call}"
-        try:
-            with self._within(deadline):
-                self._comm.agree(name, lambda: Signature("", {}))
-        except MismatchError as error:
-            raise MismatchError(f"{error}: with sync_every all ranks make equally many steps") from None
-        except StallError as error:
-            if LEFT in str(error):
-                raise ClosedError(str(error)) from None
-            raise
 
     def average_buffers(self, model: torch.nn.Module | None = None, *, timeout: float | None = None) -> None:
         """Flush, then set the buffers of all ranks, such as running statistics, to their mean; collective.
@@ -309,20 +308,16 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             As `flush`.
         """
         self._check_between_steps("average_buffers")
-        self._flush(deadline := self._deadline(timeout))
-        self._average_buffers(model, deadline)
+        self._operations.make(self._deadline(timeout), self._flush, *self._means_of_buffers(model))
 
-    def _average_buffers(self, model: torch.nn.Module | None, deadline: Deadline) -> None:
-        def checked() -> ModuleBuffers:
-            chosen = self._model if model is None else model
-            if chosen is None:
-                raise ValueError("average_buffers: expected a model, here or when this optimizer was made")
-            check_model(chosen)
-            return ModuleBuffers(chosen)
+    def _means_of_buffers(self, model: torch.nn.Module | None) -> Sequence[Callable[[Deadline], None]]:
+        buffers = ModuleBuffers(self._comm, self._model if model is None else model)
 
-        with self._within(deadline):
-            buffers = self._comm.agree(f"{type(self).__name__}.average_buffers", checked)
-        buffers.average(self._comm, deadline)
+        def agree(deadline: Deadline) -> None:
+            with self._within(deadline):
+                self._comm.agree(f"{type(self).__name__}.average_buffers", buffers.checked)
+
+        return [agree, buffers.average_floats, buffers.broadcast_others]
 
     def average(self, metric: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
         """Flush, then return the mean over ranks of a number or an array, such as a loss; collective.
@@ -346,10 +341,14 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             As `Communicator.mean`.
         """
         self._check_between_steps("average")
-        self._flush(deadline := self._deadline(timeout))
         on_host = metric.cpu() if isinstance(metric, torch.Tensor) else metric
-        self._meet("average", deadline)
-        return self._comm.mean(on_host, timeout=deadline.remaining())
+        means: list[float | Array] = []
+
+        def mean(rest: Deadline) -> None:
+            means.append(self._comm.mean(on_host, timeout=rest.remaining()))
+
+        self._operations.make(self._deadline(timeout), self._flush, partial(self._meet, "average"), mean)
+        return means[0]
 
     def finish(self, *, timeout: float | None = None) -> None:
         """Flush, set the parameters of all ranks to their mean, and close; collective.
@@ -368,10 +367,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._check_open()
             self._end_step()
             self._check_between_steps("finish")
-            self._flush(deadline)
-            self._synchronize_flushed(deadline)
-            if self._model is not None:
-                self._average_buffers(None, deadline)
+            of_buffers = [] if self._model is None else self._means_of_buffers(None)
+            self._operations.make(deadline, self._flush, *self._synchronization(), *of_buffers)
             self._finishing = True
         elif self._closed:
             self._check_open()
@@ -386,6 +383,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         if self._closed:
             return
         left, self._left, self._closed = self.closed, True, True
+        self._initial.keep(self._state)
         with contextlib.ExitStack() as stack:  # if one raises, the others are left too
             if self._owns_comm:
                 stack.callback(self._comm.leave)
@@ -415,6 +413,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._flush(deadline)
             self._leave()
         self._left = True
+        self._initial.keep(self._state)
         if self._owns_comm:
             self._comm.close(timeout=deadline.remaining())
         self._closed = True
@@ -428,6 +427,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         if self._closed:
             return 0
         left, self._left, self._closed = self._left, True, True
+        self._initial.keep(self._state)
         try:
             return 0 if left else self._leave_at_once()
         finally:

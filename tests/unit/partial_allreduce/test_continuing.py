@@ -1,5 +1,6 @@
 """What a rank takes along after a death, with a played engine; real ranks die in launch/test_continue.py."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from pycollectives.arguments import Group, creating
 from pycollectives.partial_allreduce.arguments import PartialAllreduceArguments
 from pycollectives.partial_allreduce.continuing import ContinuingAllreduce
 from pycollectives.partial_allreduce.eager_mean import EagerMean
+from pycollectives.partial_allreduce.recovery import Unused, WholeCall
 from pycollectives.support.deadline import Deadline
 from pycollectives.support.native import core
 
@@ -31,9 +33,16 @@ class PlayedCore:
         self.state = {"completed": 0, "newest": None, "contributions": 0, "delivered": 0, "taken": 0, "lacking": 0}
         self.state |= {"missed": 0, "sum": None, "flushed": None}
         self._sum = None
+        self.is_late = False
+        self.tested = 0
+
+    def test(self):
+        self.tested += 1
+        return True
 
     def contribute(self, values):
-        handle = SimpleNamespace(late=False, values=values.copy(), info=None)
+        handle = SimpleNamespace(late=self.is_late, values=values.copy(), info=None)
+        handle.test = self.test
         handle.wait = lambda timeout: handle.info
         handle.completed_info = lambda: handle.info
         self.handles.append(handle)
@@ -199,6 +208,78 @@ def test_a_newcomer_flushes_in_the_round_of_the_survivors(engines, flushed):
     request = new.contribute(np.full(2, 7.0))
     engines[-1].handles[-1].info = info_of(1)
     assert request.wait().round == 6
+
+
+def received_by_donor(engines, missed="sum", late=False):
+    """Return a donor whose application has received round 4, with [3, 3], and not used it; and a newcomer."""
+    donor = make(missed=missed)
+    request = donor.contribute(np.ones(2))
+    engines[0].handles[0].info, engines[0].result = info_of(4), np.full(2, 3.0)
+    request.wait()
+    donor.unused = lambda: Unused(np.full(2, 3.0), 1, flushed=False)
+    info = core.restored_round_info(4, 0, True, [1], 2, 0, 0, False, 0, [])
+    engines[0].state |= {"completed": 5, "delivered": 1, "newest": (info, False, (np.full(2, 3.0).tobytes(), 1))}
+    new = newcomer(donor, engines, missed=missed)
+    engines[-1].is_late = late
+    return donor, new
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("missed", ["sum", "latest"])
+def test_a_newcomer_receives_what_the_donor_has_not_used(engines, missed, late):
+    """Also if its contribution is late in the next round, whose result the call after it receives."""
+    _, new = received_by_donor(engines, missed, late)
+    request = new.contribute(np.full(2, 7.0))
+    assert request.wait().round == 4
+    if not (late and missed == "latest"):
+        assert new.result.tolist() == [3.0, 3.0]
+    assert engines[-1].tested == int(late and missed == "latest")  # otherwise the next call would lack the round
+    second = new.contribute(np.full(2, 8.0))
+    engines[-1].handles[-1].info, engines[-1].result = info_of(1), np.full(2, 9.0)
+    assert second.wait().round == 6
+    assert new.result.tolist() == [9.0, 9.0]
+
+
+def test_the_donor_does_not_receive_it_again(engines):
+    donor, _ = received_by_donor(engines)
+    recover(donor, engines)
+    request = donor.contribute(np.ones(2))
+    engines[-1].handles[-1].info, engines[-1].result = info_of(0), np.full(2, 9.0)
+    request.wait()
+    assert donor.result.tolist() == [9.0, 9.0]
+
+
+def test_a_flush_without_contributors_says_that_it_has_results(engines):
+    """Otherwise `EagerMean.flush` would drop the result of a round that was complete before the flush."""
+    _, new = received_by_donor(engines)
+    empty = core.restored_round_info(0, 0, False, [], 2, 0, 0, False, 0, [])
+    engines[-1].flush = lambda timeout: setattr(engines[-1], "result", np.zeros(2)) or empty
+    assert new.flush().missed == 1
+    assert new.result.tolist() == [3.0, 3.0]
+    assert new.statistics()["missed"] == 1
+
+
+@pytest.mark.parametrize("result", [None, np.full(2, 3.0)])
+def test_a_newcomer_does_not_repeat_a_flush_that_the_donor_has_completed(engines, result):
+    donor = make()
+    donor.unused = lambda: Unused(result, 0 if result is None else 1, flushed=True)
+    empty = core.restored_round_info(4, 0, False, [], 2, 0, 0, False, 0, [])
+    engines[0].state |= {"completed": 5, "newest": (empty, True, None)}
+    new = newcomer(donor, engines)
+    info = new.flush()
+    assert engines[-1].flushes == 0
+    assert info.round == 4
+    assert new.result.tolist() == [0.0, 0.0] if result is None else result.tolist()
+    new.flush()
+    assert engines[-1].flushes == 1
+
+
+def test_a_whole_call_is_described_to_newcomers(sums, engines):
+    sums.whole_call = WholeCall("mean", "<f8", 2, "AVG")
+    call = json.loads(json.dumps(sums.read_state((1,))))["call"]
+    with creating(Group(0, 2, (0, 0)), "other"):
+        arguments = WholeCall(*call).arguments()
+    assert (arguments.name, arguments.op, arguments.like.buffer.count) == ("mean", "AVG", 2)
 
 
 def test_a_mean_over_the_members_is_divided_by_those_that_contributed():

@@ -38,7 +38,7 @@ def test_a_rank_is_owed_rounds_that_it_missed_if_they_are_summed(missed, owed):
         mean = EagerMean(comm, np.zeros(1), missed=missed, policy=pc.Solo())
         if comm.rank == 0:
             mean.contribute(np.full(1, 4.0)).wait(timeout=30.0)
-        is_owed = mean.flush(timeout=30.0)
+        is_owed = mean.flush(timeout=30.0) is not None
         newest = mean.write_to(np.empty(1)).tolist()
         mean.leave()
         return is_owed, newest if is_owed else None
@@ -55,7 +55,7 @@ def test_every_rank_is_owed_what_one_had_waiting():
             if comm.rank == rank:
                 mean.contribute(np.full(1, value)).wait(timeout=30.0)
             comm.is_same_on_all_ranks(b"one after the other")
-        is_owed = mean.flush(timeout=30.0)
+        is_owed = mean.flush(timeout=30.0) is not None
         newest = mean.write_to(np.empty(1)).tolist()
         mean.leave()
         return is_owed, newest

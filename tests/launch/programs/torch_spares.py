@@ -1,0 +1,66 @@
+"""Ranks die while an EagerOptimizer trains; spares take their numbers. Weights count the steps of each rank.
+
+torch_spares.py RANKS SPARES POLICY STEPS OPTIONS VICTIM:SECONDS[@EPOCH]...    SECONDS after so many changes
+"""
+
+import json
+import signal
+
+import numpy as np
+import torch
+from common import WORLD, arguments, say
+
+import pycollectives as pc
+from pycollectives.torch import EagerOptimizer
+
+spares, policy, steps, options, *deaths = arguments()
+times = {int(rank): time for rank, _, time in (death.partition(":") for death in deaths)}
+seconds, _, epoch = times.get(WORLD.rank, "-1").partition("@")
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGKILL))
+torch.set_num_threads(1)
+
+
+class Model(torch.nn.Module):
+    """Three parameters, whose gradients are 1 for this rank and 0 for the others, and a BatchNorm."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.counts = torch.nn.ParameterList(torch.zeros(size, dtype=torch.float64) for _ in range(3))
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, features: torch.Tensor, rank: int) -> torch.Tensor:
+        """Return the loss."""
+        return -sum(count[rank] for count in self.counts) + self.norm(features).square().mean() * 1e-3
+
+
+with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=30.0) as comm:
+    model = Model(comm.size)
+    groups = [{"params": model.counts.parameters()}, {"params": model.norm.parameters(), "momentum": 0.9}]
+    inner = torch.optim.SGD(groups, lr=comm.size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(inner, [lambda _: 1.0, lambda step: 1e-3 / (1 + step)])
+    optimizer = EagerOptimizer(inner, comm, policy, model=model, bucket_bytes=8, **json.loads(options))
+    step = 0
+
+    def restore(state: dict) -> None:
+        """Continue at the step of another rank."""
+        global step
+        step = state["step"]
+        schedule.load_state_dict(state["schedule"])
+
+    comm.state(lambda: {"step": step, "schedule": schedule.state_dict()}, restore)
+    begun = step
+    while step < int(steps):
+        if float(seconds) > 0 and comm.epoch >= int(epoch or 0):
+            signal.setitimer(signal.ITIMER_REAL, float(seconds))
+            seconds = "-1"
+        optimizer.zero_grad()
+        model(torch.randn(16, 4), comm.rank).backward()
+        optimizer.step()
+        schedule.step()
+        step += 1
+    optimizer.finish()
+    everything = torch.cat([tensor.detach().double().reshape(-1) for tensor in model.state_dict().values()])
+    rates = np.array([group["lr"] for group in optimizer.param_groups])
+    same = comm.is_same_on_all_ranks(everything.numpy()) and comm.is_same_on_all_ranks(rates)
+    uniform = all(torch.equal(count, model.counts[0]) for count in model.counts)
+    say("begun at", begun, "same", same, "uniform", uniform, *model.counts[0].tolist())

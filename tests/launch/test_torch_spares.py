@@ -1,0 +1,66 @@
+"""Spares take the numbers of dead ranks in an EagerOptimizer, with the model of a survivor, and no step is lost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from killer import WITH_FAULT_TOLERANCE
+from launcher import launcher, mpirun
+from nightly import nightly_unless
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
+
+RANKS, SPARES, STEPS = 6, 2, 150
+MEMBERS = RANKS - SPARES
+
+
+def job(policy, deaths, **options):
+    """Return the weights of each rank that has ended: the number of steps of each member, as it knows them."""
+    outcome = mpirun(
+        RANKS,
+        "torch_spares.py",
+        *(SPARES, policy, STEPS, json.dumps(options), *deaths),
+        limit=100,
+        options=WITH_FAULT_TOLERANCE,
+        PYC_STALL_WARNING="30",
+    )
+    assert outcome.status == 0, outcome
+    ended = [rank for rank in range(RANKS) if outcome.said(rank)]
+    assert len(ended) == MEMBERS, outcome  # each dead rank is replaced
+    counts = []
+    for rank in ended:
+        (said,) = outcome.said(rank)
+        assert "same True" in said, outcome
+        counts.append([float(count) for count in said.split()[-MEMBERS:]])
+        assert rank < MEMBERS or "begun at 0 " not in said, outcome
+    return counts
+
+
+@pytest.mark.parametrize("options", [{}, {"sync_every": 2}, {"overlap": False, "divide_by": "contributors"}], ids=str)
+@pytest.mark.parametrize("moment", nightly_unless(lambda moment: moment == 1, range(4)))
+def test_a_newcomer_makes_the_steps_of_the_dead_rank(moment, options):
+    """Under "full" all ranks are in the same step: the weights are those of a job without deaths, bit for bit."""
+    deaths = ["0:0.2", ["2:0.2@1", "3:0.01@1", "1:0.05@1", "2:0.3@1"][moment]]
+    for counts in job("full", deaths, **options):
+        assert counts == [STEPS] * MEMBERS
+
+
+@pytest.mark.parametrize("options", [{}, {"sync_every": 3}], ids=str)
+@pytest.mark.parametrize(
+    "policy", nightly_unless(lambda policy: policy == "majority", ["majority", "solo", "quorum:2"])
+)
+def test_every_step_of_a_survivor_counts_once(policy, options):
+    for counts in job(policy, ["0:0.2", "2:0.2@1"], **options):
+        assert [counts[1], counts[3]] == [STEPS, STEPS]
+
+
+def test_old_averages_may_be_dropped():
+    """Under missed="latest" a model is no sum of steps, but all are equal at the end."""
+    job("majority", ["2:0.2"], missed="latest", sync_every=5)
+
+
+def test_all_ranks_live():
+    for counts in job("majority", []):
+        assert counts == [STEPS] * MEMBERS
