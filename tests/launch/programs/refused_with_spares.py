@@ -5,14 +5,14 @@ import torch
 from common import WORLD, arguments, say
 
 import pycollectives as pc
-from pycollectives.torch import EagerOptimizer
+from pycollectives.torch import DecentralizedOptimizer
 
 arguments()
 with pc.Communicator(WORLD, on_failure="continue", spares=1, timeout=30.0) as comm:
     refused = []
     for make in (
         lambda: comm.neighbor_averaging(np.zeros(2)),
-        lambda: EagerOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1), comm),
+        lambda: DecentralizedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1), comm, "d-psgd"),
     ):
         try:
             make()
