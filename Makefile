@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install testing tools demo compare test nightly chaos docs package lint style tidy tidy-all types layers prose precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
+.PHONY: help install testing tools demo compare test nightly chaos docs package wheel wheel-of-one-mpi lint style tidy tidy-all types layers prose precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -55,6 +55,9 @@ compile = MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=release PYC_BUILD_DIR=$(BUILD
 # $(call pip_install,PRESET,BUILD FOLDER): incremental, because the build folder and its tools stay.
 pip_install = rm -rf build/lib.* && \
               MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=$(1) PYC_BUILD_DIR=$(2) pip install --quiet --no-build-isolation
+
+pip_wheel = rm -rf build/lib.* && MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=release PYC_BUILD_DIR=$(BUILD) \
+            pip wheel --quiet --no-deps --no-build-isolation
 
 # The tests' own extension goes with the package that it was built with.
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
@@ -129,6 +132,19 @@ package: $(VENV)/.installed $(VENV)/.package-tools  ## Build an sdist and from i
 	  $(PACKAGE)/source/$(VENV_$(MPI))/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
 	  --wheel-dir $(PACKAGE)/dist $(PACKAGE)/source
 	tools/try_package.sh $(PACKAGE)/dist $(MPI)
+
+# One wheel for both MPIs, as mpi4py's: it has an extension for each, and loads the one for mpi4py's MPI.
+WHEELS := $(CURDIR)/build/wheel
+
+wheel: $(VENV)/.package-tools  ## Build one wheel for Open MPI and MPICH, and try it with several MPIs
+	rm -rf $(WHEELS)
+	$(MAKE) MPI=openmpi wheel-of-one-mpi
+	$(MAKE) MPI=mpich TORCH= wheel-of-one-mpi
+	python tools/join_wheels.py $(WHEELS) openmpi mpich
+	tools/try_wheel.sh $(WHEELS)
+
+wheel-of-one-mpi: $(VENV)/.installed
+	$(pip_wheel) --wheel-dir $(WHEELS)/$(MPI) .
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 

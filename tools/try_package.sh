@@ -34,27 +34,7 @@ assert not relative, f"expected links that work on an index page, found {relativ
 assert about.get_all("Project-URL"), "expected addresses of the project"
 PROGRAM
 
-cat >program.py <<'PROGRAM'
-import numpy as np
-from mpi4py import MPI
-
-import pycollectives as pc
-from pycollectives._version import commit
-
-assert MPI.COMM_WORLD.size == 2, "the launcher is not of this MPI"
-with pc.Communicator(MPI.COMM_WORLD) as comm:
-    ar = comm.partial_allreduce(like=np.zeros(4), op=MPI.SUM)
-    total = np.zeros(4)
-    for _ in range(10):
-        ar.contribute(np.ones(4)).wait(timeout=30.0)
-        total += ar.result
-    ar.flush()
-    assert (total + ar.result == 20).all(), total + ar.result
-    assert ar.rounds >= 10
-    if comm.rank == 0:
-        print(f"pycollectives {pc.__version__}, commit {commit}: {total + ar.result}")
-PROGRAM
-timeout 60 "$here/tools/mpirun" -n 2 python program.py
+timeout 60 "$here/tools/mpirun" -n 2 python "$here/tools/smoke.py" 2
 pycollectives info >info.txt
 python -m pycollectives info | diff - info.txt
 ! grep -q "$(printf '\033')" info.txt || fail "expected no ANSI codes in a file, found some in $folder/info.txt"

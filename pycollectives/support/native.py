@@ -2,14 +2,26 @@
 
 Importing this module also imports `mpi4py.MPI`, which initializes MPI. Therefore no module of this package imports it
 at the top: `import pycollectives` starts nothing. mpi4py is loaded first, so that the extension links to its libmpi.
+
+A build from source has one extension, `_core.*.so`. A wheel has one for each MPI, such as `_core.openmpi.*.so`, and the
+one for mpi4py's MPI is loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import sys
 from importlib import resources
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mpi4py import MPI
+
+if TYPE_CHECKING:
+    from .. import _core as core
 
 __all__ = ["LIBRARY", "MPI", "THREAD_LEVELS", "core"]
 
@@ -45,13 +57,53 @@ def _check_interface(built: str) -> None:
         )
 
 
+PACKAGE = Path(__file__).parent.parent
+EXTENSION = "pycollectives._core"
+
+
+def _interface_of_mpi(vendor: str, bytes_of_comm: int) -> str:
+    """Return the name of an MPI library's binary interface, which other libraries share: "openmpi" or "mpich"."""
+    if vendor == "Open MPI":
+        return "openmpi"
+    return "mpich" if bytes_of_comm == 4 else "another"
+
+
+def _variants(package: Path) -> dict[str, Path]:
+    """Return the extensions of a wheel by the interface of the MPI for which they were built."""
+    return {
+        path.name.removeprefix("_core.").removesuffix(suffix): path
+        for suffix in EXTENSION_SUFFIXES
+        for path in package.glob(f"_core.?*{suffix}")
+    }
+
+
+def _load() -> None:
+    """Load the extension as `EXTENSION`."""
+    variants = _variants(PACKAGE)
+    if any((PACKAGE / f"_core{suffix}").exists() for suffix in EXTENSION_SUFFIXES) or not variants:
+        importlib.import_module(EXTENSION)
+        return
+    interface = _interface_of_mpi(MPI.get_vendor()[0], MPI._sizeof(MPI.Comm))
+    if interface not in variants:
+        raise ImportError(f"this wheel has builds for {' and '.join(sorted(variants))}")
+    path = str(variants[interface])
+    spec = spec_from_file_location(EXTENSION, path, loader=ExtensionFileLoader(EXTENSION, path))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[EXTENSION] = module
+    sys.modules["pycollectives"]._core = module  # type: ignore[attr-defined]
+
+
 try:
+    _load()
     from .. import _core as core
 except ImportError as error:
     raise ImportError(
-        f"the extension pycollectives._core cannot be loaded beside mpi4py's MPI library "
-        f"({LIBRARY}): {error}. If it is not there, build it (`pip install .`); "
-        "if it was built for another MPI, build it again with the mpicc of the MPI that mpi4py uses."
+        f"the extension {EXTENSION} cannot be loaded beside mpi4py's MPI library ({LIBRARY}): {error}. If it is not "
+        "there, or was built for another MPI, build it with the mpicc of the MPI that mpi4py uses: `pip install .` in "
+        "a checkout, or `pip install --no-binary pycollectives pycollectives`."
     ) from error
 
 _check_library(MPI.Get_library_version(), core.mpi_library_version())

@@ -56,7 +56,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         on one CUDA device. Move the model to its device first.
     comm
         A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
-        closes it with itself.
+        closes it with itself. With spares, a rank that replaces a dead one gets parameters, buffers and state from a
+        survivor.
     policy
         When a round may start: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: once half of
         the ranks have arrived. See docs/semantics.md.

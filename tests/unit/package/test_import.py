@@ -1,14 +1,23 @@
 """What happens at import, in an interpreter of its own."""
 
+import os
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+import pytest
+from mpi4py import MPI
+
+import pycollectives.support
 from pycollectives.slurm.profiles import tomllib
+from pycollectives.support import native
+
+MPI_HERE = native._interface_of_mpi(MPI.get_vendor()[0], MPI._sizeof(MPI.Comm))
 
 
-def run(program):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+def run(program, env=None):
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=env)
 
 
 def test_import_starts_nothing():
@@ -42,6 +51,44 @@ def test_another_mpi_library_is_refused_with_what_to_do():
     assert "ImportError: pycollectives and mpi4py use different MPI libraries" in done.stderr
     assert "MPI of another name 1.0" in done.stderr
     assert "pip install" in done.stderr
+
+
+def installed_as(folder, mpi):
+    """Make the package as a wheel for several MPIs installs it, with the extension of this MPI under the name `mpi`."""
+    package = folder / "pycollectives"
+    package.mkdir()
+    for path in Path(pycollectives.support.__file__).parents[1].iterdir():
+        name = path.name.replace("_core.", f"_core.{mpi}.", 1) if path.suffix == ".so" else path.name
+        (package / name).symlink_to(path)
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def test_the_extension_for_the_mpi_of_mpi4py_is_loaded(tmp_path):
+    env = installed_as(tmp_path, MPI_HERE)
+    (tmp_path / "pycollectives" / f"_core.another{EXTENSION_SUFFIXES[0]}").touch()
+    done = run(
+        "import pycollectives as pc; from pycollectives.support.native import core; from pycollectives import _core;"
+        "from mpi4py import MPI; print(pc.RoundInfo.__module__, core.__file__, _core is core);"
+        "pc.Communicator(MPI.COMM_SELF).close()",
+        env,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"pycollectives._core {tmp_path}/pycollectives/_core.{MPI_HERE}{EXTENSION_SUFFIXES[0]} True\n"
+
+
+def test_an_mpi_without_an_extension_is_refused_with_what_to_do(tmp_path):
+    done = run("import pycollectives; pycollectives.RoundInfo", installed_as(tmp_path, "another"))
+    assert "ImportError: the extension pycollectives._core cannot be loaded" in done.stderr
+    assert "this wheel has builds for another" in done.stderr
+    assert "pip install --no-binary pycollectives pycollectives" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("vendor", "bytes_of_comm", "interface"),
+    [("Open MPI", 8, "openmpi"), ("MPICH", 4, "mpich"), ("Intel MPI", 4, "mpich"), ("another", 8, "another")],
+)
+def test_the_interface_of_an_mpi(vendor, bytes_of_comm, interface):
+    assert native._interface_of_mpi(vendor, bytes_of_comm) == interface
 
 
 def test_a_launcher_of_another_mpi_is_noticed(monkeypatch):
