@@ -53,6 +53,7 @@ class PendingCreation:
     arguments: Callable[[], Arguments]
     service: str
     build: Callable[[Any, Deadline], Any]
+    call: str
     number: int | None = None  # once it has the turn of its communicator
     has_stalled: bool = False  # its recovery has; the application may repeat the call
 
@@ -169,7 +170,7 @@ class Context:
         def make() -> CollectiveT:
             return self.rendezvous.make(call, checked, build_and_enter)
 
-        creation = PendingCreation(arguments, service, build)
+        creation = PendingCreation(arguments, service, build, call)
         self.check_flushed(call)
         with self.limited(timeout):
             if self.membership is None:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..agreement.shrinking import follows_death, tag_of_survivors
 from ..partial_allreduce.collective import PartialAllreduce
-from ..partial_allreduce.recovery import WholeCall
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
+from .whole_calls import WholeCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .job import Job
     from .members import Membership
 
-__all__ = ["JOIN_S", "Joining", "Plan", "Sender", "described"]
+__all__ = ["JOIN_S", "Joining", "NotProvidedError", "Plan", "Sender", "described"]
 
 JOIN_S = 50.0
 """Time limit for a rank to join, from its becoming a member; the survivors wait a little longer."""
@@ -50,11 +50,16 @@ _abandoned: list[MPI.Request] = []
 """Sends to ranks that have died. MPI may read their buffers after the communicator is deleted."""
 
 
+class NotProvidedError(Exception):
+    """Sent in place of a state, which a newcomer needs: the program of the donor has failed to provide it."""
+
+
 class Plan(NamedTuple):
     """What a newcomer has to make and to restore."""
 
     calls: dict[int, dict[str, Any]]  # the donor's open collectives: number, description
     created: int  # the number of collectives that the donor has created
+    pending: str | None  # the call in which the donor creates a collective that no rank has created
     states: int
     is_closing: bool  # the donor closes the communicator
 
@@ -93,6 +98,15 @@ class Sender:
                 except MPI.Exception as error:
                     _raise_death(error)
 
+    def send_state(self, provide: Callable[[], Any]) -> None:
+        """Send the program's state, or that there is none."""
+        try:
+            value = provide()
+            pickle.dumps(value)
+        except Exception as error:  # of the program: only the newcomer ends
+            value = NotProvidedError(f"its state is not provided by a survivor: {type(error).__name__}: {error}")
+        self.send("state", value)
+
     def wait(self, deadline: Deadline) -> None:
         """Wait until all messages are sent."""
         for request in self._sending:
@@ -115,7 +129,7 @@ class Joining:
         self._donor = next(place for place, rank in enumerate(job.members) if rank not in job.joined)
         self._collectives: deque[int] = deque()  # the numbers of those to make
         self._of: dict[int, list[dict[str, Any]]] = {}  # the survivors' states of each collective
-        self._plan = Plan({}, 0, 0, is_closing=False)
+        self._plan = Plan({}, 0, None, 0, is_closing=False)
         self._restored = 0
         self._received: defaultdict[str, deque[Any]] = defaultdict(deque)
         self._deadline = Deadline(JOIN_S)
@@ -188,7 +202,10 @@ class Joining:
         if not self.restores:
             return
         with self._ends():
-            restore(self._receive("state"))
+            state = self._receive("state")
+            if isinstance(state, NotProvidedError):
+                raise state
+            restore(state)
             self._restored += 1
             self._continue()
 
@@ -220,6 +237,11 @@ class Joining:
         self._membership.install(self._deadline)
         self._limit.cancel()
         self._membership.joined()
+
+    def check_first(self, call: str) -> None:
+        """End the process if its first creation after it has joined is another one than the donor's."""
+        if self._plan.pending not in (None, call):  # otherwise all ranks would raise MismatchError
+            self.give_up(RuntimeError(f"expected first the call of the survivors, {self._plan.pending}; got {call}"))
 
     def refuse(self) -> NoReturn:
         """End the process because of a call that comes too early."""

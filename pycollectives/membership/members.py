@@ -17,7 +17,6 @@ contributed to a new collective, so every rank can discard it. After `install`, 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import pickle
 import sys
@@ -26,20 +25,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import numpy as np
-
 from ..agreement.consistency import describe_ranks
 from ..agreement.shrinking import Words, supersede
 from ..at_exit import open_communicators
-from ..partial_allreduce.arguments import PartialAllreduceArguments
-from ..partial_allreduce.collective import PartialAllreduce
-from ..partial_allreduce.recovery import WholeCall
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError
 from ..support.interrupts import interrupts_later
 from .change import MembershipChange
 from .job import ShrunkCommunicator, ShrunkJob
 from .joining import Joining, Plan, Sender, described
+from .whole_calls import WholeCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +45,6 @@ if TYPE_CHECKING:
     from ..collective import Collective
     from ..communicator import Communicator
     from ..context import Context, PendingCreation
-    from ..support.typing import Array, Op
     from .job import Job
 
     class Recoverable(Protocol):
@@ -113,7 +107,11 @@ class _Made:
         return self.collective.recoverable  # type: ignore[no-any-return]
 
 
-class Membership:
+def _owner_has_left() -> None:
+    raise RuntimeError("its owner has left")
+
+
+class Membership(WholeCalls):
     """The members of one communicator. `job`: with its spares, if it was made with some.
 
     Attributes
@@ -132,8 +130,7 @@ class Membership:
 
     def __init__(self, comm: Communicator, context: Context, job: Job | None) -> None:
         """See the class."""
-        self._comm = comm
-        self._context = context
+        super().__init__(comm, context)
         self._job = job
         self.members = tuple(range(comm.size)) if job is None else job.members
         self.epoch = 0 if job is None else job.epoch
@@ -148,6 +145,7 @@ class Membership:
         self._creation: PendingCreation | None = None
         self._provides: list[Callable[[], Any]] = []
         self._joining: Joining | None = None  # on a rank that replaces a dead one, until it is installed
+        self._joined: Joining | None = None  # until its next creation
         self.is_installed = True
 
     @property
@@ -171,7 +169,7 @@ class Membership:
 
     def joined(self) -> None:
         """Continue on a rank that replaces a dead one, after all have made all collectives."""
-        self._joining = None
+        self._joined, self._joining = self._joining, None
         self._continue()
 
     def end(self) -> None:
@@ -203,8 +201,8 @@ class Membership:
         return self._joining is not None and self._joining.restores
 
     def drop_state(self, provide: Callable[[], Any]) -> None:
-        """Forget a state, whose owner has left."""
-        self._provides = [each for each in self._provides if each != provide]
+        """Forget a state whose owner has left: a newcomer, which would need it, ends."""
+        self._provides = [_owner_has_left if each == provide else each for each in self._provides]
 
     @property
     def has_spares(self) -> bool:
@@ -222,55 +220,13 @@ class Membership:
                 failure = error
             self.recover(failure, epoch, deadline)
 
-    # ------------------------------------------------------------------------------------------------ whole calls
-
-    def reduce(self, call: str, make: Callable[[], Array], op: Op, timeout: float | None = None) -> Array:
-        """Return the reduction of an array over the members; collective. `make` checks and returns this rank's array.
-
-        If `make` raises, this rank raises that error, and the others `MismatchError`.
-        """
-        deadline = self._context.rendezvous.deadline if timeout is None else self._context.deadline_of(timeout)
-        arrays: list[Array] = []
-
-        def arguments() -> PartialAllreduceArguments:
-            self._context.limit(timeout)
-            arrays[:] = [make()]
-            return PartialAllreduceArguments(arrays[0], op=op, policy="full", missed="latest", name=call)
-
-        made = PartialAllreduce.make(self._context, arguments, call=call, timeout=deadline.remaining())
-        made.recoverable.whole_call = WholeCall(call, arrays[0].dtype.str, arrays[0].size, made.op)
-        try:
-            result, _ = made.allreduce(arrays[0], timeout=deadline.remaining())
-        finally:
-            made.leave()
-        return result
-
-    def is_same(self, call: str, make: Callable[[], bytes], timeout: float | None) -> bool:
-        """Return whether a text is the same on all members; collective."""
-
-        def digest() -> Array:
-            values = np.frombuffer(hashlib.blake2b(make(), digest_size=16).digest(), np.uint64)
-            return np.concatenate([values, ~values])
-
-        least = self.reduce(call, digest, "MIN", timeout)
-        return bool((least[:2] == ~least[2:]).all())
-
-    def compare(self, local: bytes, /, *, what: str, timeout: float | None = None) -> list[bytes] | None:
-        """See `agreement.consistency.Exchange`. A dead rank counts as one with this rank's text."""
-        if self.is_same(what, lambda: local, timeout):
-            return None
-        longest = int(self.reduce(what, lambda: np.array([len(local)]), "MAX", timeout)[0])
-        own = np.zeros((self._comm.size, 1 + longest), np.uint8)
-        own[self._comm.rank, : len(local) + 1] = [*local, 1]  # the 1 ends it
-        texts = [bytes(row).rstrip(b"\0")[:-1] for row in self.reduce(what, lambda: own, "BOR", timeout)]
-        return [text or local for text in texts]
-
     # ------------------------------------------------------------------------------------------------ creation
 
     def make(self, creation: PendingCreation, make: Callable[[], T], deadline: Deadline) -> T:
         """Return the result of `make`, or of the recovery that completes the creation."""
         if self._joining is not None:
             return self._joining.make(creation)  # type: ignore[no-any-return]
+        self._check_first(creation)
         stalled = self._creation if self._creation is not None and self._creation.has_stalled else None
         while True:
             epoch = self.epoch
@@ -296,6 +252,12 @@ class Membership:
                     self._creation = None
                     collective: Any = self._made[each.number].collective
                     return collective  # type: ignore[no-any-return]
+
+    def _check_first(self, creation: PendingCreation) -> None:
+        """End a newcomer whose first creation is not the donor's, because all ranks would raise MismatchError."""
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            joined.check_first(creation.call)
 
     def begin(self, creation: PendingCreation) -> None:
         """Note a creation that has the turn of its communicator."""
@@ -419,17 +381,20 @@ class Membership:
         states = self.collected(own, deadline)
         donor = next(place for place, rank in enumerate(self.members) if rank not in change.joined)
         newcomers = [self.members.index(rank) for rank in change.joined] if context.rank == donor else []
+        completed = {number for number, state in own.items() if state["left"] and state.get("call")}
         sender = Sender(context.engine, newcomers)
         try:
             if newcomers:
-                calls = {number: described(self._checked(made)) for number, made in self._made.items()}
+                calls = {n: described(self._checked(made)) for n, made in self._made.items() if n not in completed}
+                is_pending = self._creation is not None and self._creation.number not in set().union(*states)
+                pending = self._creation.call if self._creation is not None and is_pending else None
                 is_closing = context.rendezvous.is_closing
-                sender.send("plan", Plan(calls, context.created, len(self._provides), is_closing))
+                sender.send("plan", Plan(calls, context.created, pending, len(self._provides), is_closing))
                 for provide in self._provides:
-                    sender.send("state", provide())
+                    sender.send_state(provide)
             for number in sorted(set().union(*states)):
                 of_all = [state[number] for state in states if number in state]
-                self._remake(number, of_all, sender if newcomers else None, deadline)
+                self._remake(number, of_all, sender if newcomers and number not in completed else None, deadline)
             sender.wait(deadline)
             self.install(deadline)
         finally:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["SUMMED_COUNTERS", "Call", "Contribution", "Recovery", "Unused", "WholeCall"]
+__all__ = ["SUMMED_COUNTERS", "Call", "Contribution", "Recovery", "Unused"]
 
 KEPT_BEFORE_LOOKUP = 4
 """If a rank keeps more contributions, it asks the engine which of them rounds have taken."""
@@ -62,20 +62,6 @@ class Newest(NamedTuple):
     info: _core.RoundInfo
     flush: bool
     result: tuple[bytes, int] | None  # accumulators, and a divisor; None without contributors
-
-
-class WholeCall(NamedTuple):
-    """A call that makes, uses and leaves a collective, such as `Communicator.mean`."""
-
-    name: str
-    dtype: str
-    elements: int
-    op: str
-
-    def arguments(self) -> PartialAllreduceArguments:
-        """Return the arguments of its collective, on a rank that does not make the call."""
-        like = np.zeros(self.elements, self.dtype)
-        return PartialAllreduceArguments(like, op=self.op, policy="full", missed="latest", name=self.name)
 
 
 class Unused(NamedTuple):
@@ -126,7 +112,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._is_behind = False  # on a newcomer: its first call is of the newest round, which was completed before
         self._drops_first = False  # and the contribution of this call is in no round
         self._has_flushed = False  # on a newcomer: its first flush was completed before
-        self.whole_call: WholeCall | None = None
+        self.whole_call: tuple[Any, ...] | None = None  # the `WholeCall` of membership that has made it
         self.unused: Callable[[], Unused | None] = lambda: None
         super().__init__(context, arguments, deadline)
 
@@ -252,7 +238,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         """Complete a call without the engine. Its first `wait` receives the result."""
         from ..support.native import core
 
-        missed = max(0, self._missed - 1)
+        missed = max(0, self._missed + self._pending_rounds - 1)
         overrun = missed > self._arguments.history
         call.info = core.restored_round_info(
             *(info.round, info.initiator, included, info.contributors, info.active),
@@ -351,9 +337,8 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
             pending = self._added_to_pending(unused.result)
         elif unused.result is not None:
             latest = latest or self._newest
-        return Position(
-            *(self._completed, missed + unused.rounds, self._newest, latest, self._sums, pending, unused.flushed)
-        )
+        flushed = unused.flushed or self._has_flushed
+        return Position(*(self._completed, missed + unused.rounds, self._newest, latest, self._sums, pending, flushed))
 
     def take_position(self, position: Position) -> None:
         """See `Recoverable.take_position`."""
@@ -382,7 +367,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         if arguments.missed == "sum" and (self._is_behind or any(not call.has_result for call in self._awaited)):
             core.receive_pending()
             self._pending = self._added_to_pending(core.result)
-            self._pending_rounds += self._missed
+            self._pending_rounds, self._missed = self._pending_rounds + self._missed, 0
         if arguments.late != "accumulate":
             self._contributions = self._contributions[-1:]
         for call in self._open_calls():

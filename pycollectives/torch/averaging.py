@@ -107,6 +107,11 @@ class GradientAverager:
         is_under_way = self._begun or self._averaged or self.flushing
         return bucket.unused(flushing=self.flushing) if is_under_way else None
 
+    def fused(self, groups: Iterable[Mapping[str, Any]]) -> list[list[int]]:
+        """Return the parameters of each bucket, by their numbers in parameter groups."""
+        numbers = {id(each): number for number, each in enumerate(p for group in groups for p in group["params"])}
+        return [[numbers[id(parameter)] for parameter in bucket.parameters] for bucket in self.buckets]
+
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
         """The `RoundInfo` of each bucket's newest round."""
@@ -274,13 +279,15 @@ class GradientAverager:
     def start_flush(self) -> None:
         """Leave all buckets, so that no rank waits for this one; call `flush` and `end_flush` next.
 
-        A second call does nothing: after a timeout, the flush continues.
+        After a timeout, a second call continues the flush.
         """
         if not self.flushing:
             self._set_aside = _take_gradients(self._parameters())
             for bucket in self.buckets:
-                bucket.start_flush()
+                bucket.begin_flush()
             self.flushing = True
+        for bucket in self.buckets:
+            bucket.start_flush()
 
     @torch.no_grad()
     def flush(self, deadline: Deadline) -> None:
@@ -315,6 +322,7 @@ class GradientAverager:
         with contextlib.ExitStack() as stack:
             for bucket in reversed(self.buckets):
                 stack.callback(bucket.mean.leave)
+                bucket.mean.show_unused(_nothing)
 
     def abort(self) -> int:
         """Leave all means at once, even if one raises; return the number of discarded contributions."""
@@ -324,11 +332,16 @@ class GradientAverager:
         with contextlib.ExitStack() as stack:
             for bucket in reversed(self.buckets):
                 stack.callback(lambda mean: discarded.append(mean.abort()), bucket.mean)
+                bucket.mean.show_unused(_nothing)
         return sum(discarded)
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:
             hook.remove()
+
+
+def _nothing() -> None:
+    """Show that no result is unused."""
 
 
 def _take_gradients(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:

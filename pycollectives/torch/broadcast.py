@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..support.typing import Array
 
 __all__ = [
+    "CHUNK",
     "PackedState",
     "ReceivedState",
     "broadcast_state",
@@ -115,7 +116,7 @@ class PackedState:
         except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
             raise TypeError(
                 f"optimizer: its state or hyperparameters cannot be sent to the other ranks ({error}): give "
-                "broadcast_state=False, and set them to the same values on all ranks"
+                "broadcast_state=False, and set them to the same values on all ranks; with spares they must be sent"
             ) from None
         self.text = file.getvalue()
         self.tensors = pickler.tensors

@@ -249,13 +249,17 @@ class Bucket:
 
     # ------------------------------------------------------------------------------------------------ leaving
 
-    def start_flush(self) -> None:
-        """Leave, so that no rank waits for this one, and take the available results."""
+    def begin_flush(self) -> None:
+        """Begin a flush, with nothing received yet; call `start_flush` and `flush` next."""
         self.begin()
-        self._take_done()
-        self._keep_result()
-        self.mean.start_flush()
         self._leaving = True
+
+    def start_flush(self) -> None:
+        """Take the available results and leave, so that no rank waits for this one. Repeated calls do nothing more."""
+        if self._leaving:
+            self._take_done()
+            self._keep_result()
+            self.mean.start_flush()
 
     def flush(self, deadline: Deadline) -> None:
         """Wait until all ranks flush, and add up this rank's outstanding results."""
@@ -266,6 +270,8 @@ class Bucket:
         self._calls.clear()
         if owed is not None:
             self._add_result(owed)
+        elif self.given:
+            self._rounds += 1  # the last one, which is empty
 
     # ------------------------------------------------------------------------------------------------ results
 

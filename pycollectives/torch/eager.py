@@ -394,9 +394,14 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def _complete_step(self, deadline: Deadline) -> None:
         """Flush and average the parameters at the end of a step, as `sync_every` says; collective."""
-        self._operations.make(deadline, super()._flush, *self._synchronization())
+        self._operations.make("step", deadline, super()._flush, *self._synchronization())
         self._unsynchronized = None
         self._gradients.repeats = False
+
+    def _make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
+        if self._unsynchronized is not None:  # operations of one call at a time
+            self._complete_step(deadline)
+        super()._make(call, deadline, *operations)
 
     def _means_of_parameters(self) -> Sequence[Callable[[Deadline], None]]:
         return [partial(replicas.average, self._comm, bucket.parameters) for bucket in self._gradients.buckets]
@@ -418,9 +423,18 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     _accepts_spares = True
 
     def _state(self) -> dict[str, Any]:
-        return {**super()._state(), "steps": self._steps, "unsynchronized": self._unsynchronized}
+        own = {"steps": self._steps, "unsynchronized": self._unsynchronized, "buckets": self._fused()}
+        return {**super()._state(), **own}
+
+    def _fused(self) -> list[list[int]]:
+        return self._gradients.fused(self.optimizer.param_groups)
 
     def _restore(self, state: dict[str, Any]) -> None:
+        if state["buckets"] != self._fused():
+            raise RuntimeError(
+                f"{self._name}: expected the buckets of the survivors, {state['buckets']}, by numbers of parameters; "
+                f"got {self._fused()}: after add_param_group or add_unfrozen no rank can be replaced"
+            )
         super()._restore(state)
         self._steps, self._unsynchronized = state["steps"], state["unsynchronized"]
         self._gradients.repeats = self._unsynchronized is not None

@@ -113,7 +113,7 @@ class InitialState:
         if self._membership is not None and self._membership.has_spares:
             self._membership.state(provide, restore)
 
-    def keep(self, provide: Callable[[], Any]) -> None:
+    def end_sharing(self, provide: Callable[[], Any]) -> None:
         """End `share`."""
         if self._membership is not None:
             self._membership.drop_state(provide)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..partial_reduce.means import reduce_on_all_ranks
 from ..support.operations import AVG
-from .broadcast import broadcast_tensors
+from .broadcast import CHUNK, broadcast_tensors
+from .buckets import fused
 from .parameters import FlatTensors, in_words
 from .refusals import check_model
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..communicator import Communicator
     from ..support.deadline import Deadline
 
@@ -48,10 +52,12 @@ class ModuleBuffers:
         reduce_on_all_ranks(self._comm, flat.array, AVG, deadline.remaining(), caller="average_buffers")
         flat.scatter()
 
-    def broadcast_others(self, deadline: Deadline) -> None:
-        """Set the other buffers, such as step counts, to rank 0's values; collective."""
-        broadcast_tensors(self._comm, self._of_kind(floats=False), deadline)
+    def broadcasts(self) -> list[Callable[[Deadline], None]]:
+        """Return operations that set the other buffers, such as step counts, to rank 0's values; collective."""
+        groups = fused(self._of_kind(floats=False), CHUNK)
+        return [partial(broadcast_tensors, self._comm, group) for group in groups]
 
     def _of_kind(self, *, floats: bool) -> list[torch.Tensor]:
-        assert self._model is not None
+        if self._model is None:
+            return []
         return [tensor for tensor in self._model.buffers() if tensor.is_floating_point() == floats]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..support.deadline import Deadline
 
-__all__ = ["Operations", "meet"]
+__all__ = ["Operations", "meet", "synchronize"]
 
 LEFT = "left the communicator"
 """Text by which a `StallError` names ranks that will never make the call."""
@@ -24,22 +24,34 @@ class Operations:
 
     Attributes
     ----------
+    call
+        The call that is under way, or None. On a newcomer, before its first call, it is the donor's call.
     completed
-        Those of the call that is under way. On a newcomer, before its first call: those that the donor has completed.
+        The number of its operations that are complete.
     """
 
     def __init__(self) -> None:
         """Begin without a call."""
+        self.call: str | None = None
         self.completed = 0
 
-    def make(self, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
-        """Make the operations that are not completed."""
+    def make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
+        """Make the operations that are not complete.
+
+        Raises
+        ------
+        RuntimeError
+            On a newcomer: the donor is in another call.
+        """
+        if self.call not in (None, call):
+            raise RuntimeError(f"{call}: expected first the call of the survivors, {self.call}")
+        self.call = call
         try:
             while self.completed < len(operations):
                 operations[self.completed](deadline)
                 self.completed += 1
         finally:
-            self.completed = 0
+            self.call, self.completed = None, 0
 
 
 def meet(comm: Communicator, call: str) -> None:
@@ -60,3 +72,14 @@ def meet(comm: Communicator, call: str) -> None:
         if LEFT in str(error):
             raise ClosedError(str(error)) from None
         raise
+
+
+def synchronize(name: str, operation: Callable[[Deadline], None], deadline: Deadline) -> None:
+    """Make an operation that averages parameters; `ClosedError`, which names the optimizer, if a rank has left."""
+    try:
+        operation(deadline)
+    except ClosedError as error:
+        raise ClosedError(
+            f"{name}: parameters cannot be synchronized, since a rank has left, by an exception or by fewer steps than "
+            f"sync_every asks of all ({error})"
+        ) from None

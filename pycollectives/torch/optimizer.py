@@ -23,7 +23,7 @@ from .deadlock_guard import DeadlockGuard, Waits
 from .drift import warn_of_running_statistics
 from .initial_state import InitialState
 from .module_buffers import ModuleBuffers
-from .operations import Operations, meet
+from .operations import Operations, meet, synchronize
 from .parameters import Signature, check_one_device, name_of, parameters_of
 from .refusals import check_model, check_no_ddp, check_optimizer, check_spares, open_wrappers
 from .wrapped import WrappedOptimizer
@@ -171,11 +171,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """
         if self._initial.comes_later:
             self._checked(check)
-            return parameters_of(self.optimizer.param_groups)
-        self._comm.agree(type(self).__name__, lambda: self._checked(check))
+        else:
+            self._comm.agree(type(self).__name__, lambda: self._checked(check))
         self._timeout = self._comm.timeout if self._timeout is None else self._timeout
         if self._comm.size > 1 and self._comm.rank == 0:
             warn_of_running_statistics(self._name, parameters_of(self.optimizer.param_groups), self._model)
+        if self._initial.comes_later:
+            return parameters_of(self.optimizer.param_groups)
         return self._initial.take_from_rank_0(self._creating)
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
@@ -197,11 +199,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         return signature
 
     def _state(self) -> dict[str, Any]:
-        return {**self._initial.provide(), "completed": self._operations.completed, "finishing": self._finishing}
+        under_way = self._operations.call, self._operations.completed
+        return {**self._initial.provide(), "under_way": under_way, "finishing": self._finishing}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._initial.restore(state)
-        self._operations.completed, self._finishing = state["completed"], state["finishing"]
+        self._operations.call, self._operations.completed = state["under_way"]
+        self._finishing = state["finishing"]
 
     def _look_for_ddp(self) -> None:
         """Refuse a model that DistributedDataParallel wrapped after creation."""
@@ -262,7 +266,11 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             This optimizer is closed, or another rank has left.
         """
         self._check_between_steps("synchronize_parameters")
-        self._operations.make(self._deadline(timeout), self._flush, *self._synchronization())
+        self._make("synchronize_parameters", self._deadline(timeout), *self._synchronization())
+
+    def _make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
+        """Flush and make operations; collective."""
+        self._operations.make(call, deadline, self._flush, *operations)
 
     def _meet(self, call: str, deadline: Deadline) -> None:
         with self._within(deadline):
@@ -273,16 +281,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         operations = [*self._means_of_parameters()]
         if self._flush_waits_for_all:  # all ranks get here now; if one does not, the communicator is unusable
             operations.insert(0, lambda rest: self._meet("synchronize_parameters", rest.at_least(1.0)))
-        return [partial(self._averaging, operation) for operation in operations]
-
-    def _averaging(self, operation: Callable[[Deadline], None], deadline: Deadline) -> None:
-        try:
-            operation(deadline)
-        except ClosedError as error:
-            raise ClosedError(
-                f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or by fewer "
-                f"steps than sync_every asks of all ({error})"
-            ) from None
+        return [partial(synchronize, self._name, operation) for operation in operations]
 
     def average_buffers(self, model: torch.nn.Module | None = None, *, timeout: float | None = None) -> None:
         """Flush, then set the buffers of all ranks, such as running statistics, to their mean; collective.
@@ -308,7 +307,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             As `flush`.
         """
         self._check_between_steps("average_buffers")
-        self._operations.make(self._deadline(timeout), self._flush, *self._means_of_buffers(model))
+        self._make("average_buffers", self._deadline(timeout), *self._means_of_buffers(model))
 
     def _means_of_buffers(self, model: torch.nn.Module | None) -> Sequence[Callable[[Deadline], None]]:
         buffers = ModuleBuffers(self._comm, self._model if model is None else model)
@@ -317,7 +316,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             with self._within(deadline):
                 self._comm.agree(f"{type(self).__name__}.average_buffers", buffers.checked)
 
-        return [agree, buffers.average_floats, buffers.broadcast_others]
+        return [agree, buffers.average_floats, *buffers.broadcasts()]
 
     def average(self, metric: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
         """Flush, then return the mean over ranks of a number or an array, such as a loss; collective.
@@ -341,13 +340,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             As `Communicator.mean`.
         """
         self._check_between_steps("average")
-        on_host = metric.cpu() if isinstance(metric, torch.Tensor) else metric
         means: list[float | Array] = []
 
         def mean(rest: Deadline) -> None:
+            on_host = metric.cpu() if isinstance(metric, torch.Tensor) else metric
             means.append(self._comm.mean(on_host, timeout=rest.remaining()))
 
-        self._operations.make(self._deadline(timeout), self._flush, partial(self._meet, "average"), mean)
+        self._make("average", self._deadline(timeout), partial(self._meet, "average"), mean)
         return means[0]
 
     def finish(self, *, timeout: float | None = None) -> None:
@@ -368,7 +367,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._end_step()
             self._check_between_steps("finish")
             of_buffers = [] if self._model is None else self._means_of_buffers(None)
-            self._operations.make(deadline, self._flush, *self._synchronization(), *of_buffers)
+            self._make("finish", deadline, *self._synchronization(), *of_buffers)
             self._finishing = True
         elif self._closed:
             self._check_open()
@@ -383,7 +382,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         if self._closed:
             return
         left, self._left, self._closed = self.closed, True, True
-        self._initial.keep(self._state)
+        self._initial.end_sharing(self._state)
         with contextlib.ExitStack() as stack:  # if one raises, the others are left too
             if self._owns_comm:
                 stack.callback(self._comm.leave)
@@ -413,7 +412,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._flush(deadline)
             self._leave()
         self._left = True
-        self._initial.keep(self._state)
+        self._initial.end_sharing(self._state)
         if self._owns_comm:
             self._comm.close(timeout=deadline.remaining())
         self._closed = True
@@ -427,7 +426,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         if self._closed:
             return 0
         left, self._left, self._closed = self._left, True, True
-        self._initial.keep(self._state)
+        self._initial.end_sharing(self._state)
         try:
             return 0 if left else self._leave_at_once()
         finally:

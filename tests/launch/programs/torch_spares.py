@@ -63,4 +63,5 @@ with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=3
     rates = np.array([group["lr"] for group in optimizer.param_groups])
     same = comm.is_same_on_all_ranks(everything.numpy()) and comm.is_same_on_all_ranks(rates)
     uniform = all(torch.equal(count, model.counts[0]) for count in model.counts)
-    say("begun at", begun, "same", same, "uniform", uniform, *model.counts[0].tolist())
+    least = torch.stack([*model.counts]).amin(0)  # of the three buckets
+    say("begun at", begun, "same", same, "uniform", uniform, *least.tolist())

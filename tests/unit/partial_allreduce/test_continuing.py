@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from pycollectives.arguments import Group, creating
+from pycollectives.membership.whole_calls import WholeCall
 from pycollectives.partial_allreduce.arguments import PartialAllreduceArguments
 from pycollectives.partial_allreduce.continuing import ContinuingAllreduce
 from pycollectives.partial_allreduce.eager_mean import EagerMean
-from pycollectives.partial_allreduce.recovery import Unused, WholeCall
+from pycollectives.partial_allreduce.recovery import Unused
 from pycollectives.support.deadline import Deadline
 from pycollectives.support.native import core
 
@@ -259,17 +260,22 @@ def test_a_flush_without_contributors_says_that_it_has_results(engines):
     assert new.statistics()["missed"] == 1
 
 
-@pytest.mark.parametrize("result", [None, np.full(2, 3.0)])
-def test_a_newcomer_does_not_repeat_a_flush_that_the_donor_has_completed(engines, result):
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize("newcomers", [1, 2])
+def test_a_newcomer_does_not_repeat_a_flush_that_the_donor_has_completed(engines, rounds, newcomers):
+    """`rounds`: the flush, which was empty, and the round before, which was not used. A newcomer may be a donor."""
     donor = make()
-    donor.unused = lambda: Unused(result, 0 if result is None else 1, flushed=True)
+    donor.unused = lambda: Unused(np.full(2, 3.0) if rounds else None, rounds, flushed=True)
     empty = core.restored_round_info(4, 0, False, [], 2, 0, 0, False, 0, [])
     engines[0].state |= {"completed": 5, "newest": (empty, True, None)}
     new = newcomer(donor, engines)
+    if newcomers == 2:
+        new = newcomer(new, engines)
     info = new.flush()
     assert engines[-1].flushes == 0
     assert info.round == 4
-    assert new.result.tolist() == [0.0, 0.0] if result is None else result.tolist()
+    assert info.missed == rounds // 2  # otherwise `EagerMean.flush` would drop the result
+    assert new.result.tolist() == ([3.0, 3.0] if rounds else [0.0, 0.0])
     new.flush()
     assert engines[-1].flushes == 1
 

@@ -1,0 +1,87 @@
+"""Calls of all members that make a partial allreduce, use it once and leave it: `mean`, `agree`, and the like."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..partial_allreduce.arguments import PartialAllreduceArguments
+from ..partial_allreduce.collective import PartialAllreduce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..communicator import Communicator
+    from ..context import Context
+    from ..support.typing import Array, Op
+
+__all__ = ["WholeCall", "WholeCalls"]
+
+
+class WholeCall(NamedTuple):
+    """A call, as ranks describe it to one that replaces a dead rank and does not make it."""
+
+    name: str
+    dtype: str
+    elements: int
+    op: str
+
+    def arguments(self) -> PartialAllreduceArguments:
+        """Return the arguments of its collective."""
+        return _arguments(np.zeros(self.elements, self.dtype), self.op, self.name)
+
+
+def _arguments(array: Array, op: Op, name: str) -> PartialAllreduceArguments:
+    return PartialAllreduceArguments(array, op=op, policy="full", missed="latest", name=name)
+
+
+class WholeCalls:
+    """The calls of one communicator's members. A death in them is recovered, as in other calls."""
+
+    def __init__(self, comm: Communicator, context: Context) -> None:
+        """See the class."""
+        self._comm = comm
+        self._context = context
+
+    def reduce(self, call: str, make: Callable[[], Array], op: Op, timeout: float | None = None) -> Array:
+        """Return the reduction of an array over the members; collective. `make` checks and returns this rank's array.
+
+        If `make` raises, this rank raises that error, and the others `MismatchError`.
+        """
+        deadline = self._context.rendezvous.deadline if timeout is None else self._context.deadline_of(timeout)
+        arrays: list[Array] = []
+
+        def arguments() -> PartialAllreduceArguments:
+            self._context.limit(timeout)
+            arrays[:] = [make()]
+            return _arguments(arrays[0], op, call)
+
+        made = PartialAllreduce.make(self._context, arguments, call=call, timeout=deadline.remaining())
+        made.recoverable.whole_call = WholeCall(call, arrays[0].dtype.str, arrays[0].size, made.op)
+        try:
+            result, _ = made.allreduce(arrays[0], timeout=deadline.remaining())
+        finally:
+            made.leave()
+        return result
+
+    def is_same(self, call: str, make: Callable[[], bytes], timeout: float | None) -> bool:
+        """Return whether a text is the same on all members; collective."""
+
+        def digest() -> Array:
+            values = np.frombuffer(hashlib.blake2b(make(), digest_size=16).digest(), np.uint64)
+            return np.concatenate([values, ~values])
+
+        least = self.reduce(call, digest, "MIN", timeout)
+        return bool((least[:2] == ~least[2:]).all())
+
+    def compare(self, local: bytes, /, *, what: str, timeout: float | None = None) -> list[bytes] | None:
+        """See `agreement.consistency.Exchange`. A dead rank counts as one with this rank's text."""
+        if self.is_same(what, lambda: local, timeout):
+            return None
+        longest = int(self.reduce(what, lambda: np.array([len(local)]), "MAX", timeout)[0])
+        own = np.zeros((self._comm.size, 1 + longest), np.uint8)
+        own[self._comm.rank, : len(local) + 1] = [*local, 1]  # the 1 ends it
+        texts = [bytes(row).rstrip(b"\0")[:-1] for row in self.reduce(what, lambda: own, "BOR", timeout)]
+        return [text or local for text in texts]
