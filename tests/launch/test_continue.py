@@ -44,7 +44,7 @@ def survivors_of(job: Outcome, victims: tuple[int, ...], ranks: int) -> list[int
 
 
 def check_continued(job: Outcome, victims: tuple[int, ...], ranks: int = RANKS) -> None:
-    """Fail unless the survivors came to their end with the same members and sums."""
+    """Fail unless the survivors came to their end with the same members, rounds, and totals of missed="sum"."""
     survivors = survivors_of(job, victims, ranks)
     assert "Traceback" not in job.err, job
     assert "at the end" not in job.err, job
