@@ -101,8 +101,8 @@ try:
     from .. import _core as core
 except ImportError as error:
     raise ImportError(
-        f"the extension {EXTENSION} cannot be loaded beside mpi4py's MPI library ({LIBRARY}): {error}. If it is not "
-        "there, or was built for another MPI, build it with the mpicc of the MPI that mpi4py uses: `pip install .` in "
+        f"the extension pycollectives._core cannot be loaded beside mpi4py's MPI library ({LIBRARY}): {error}. If it "
+        "is not there, or was built for another MPI, build it with the mpicc of the MPI that mpi4py uses: `pip install .` in "
         "a checkout, or `pip install --no-binary pycollectives pycollectives`."
     ) from error
 

@@ -17,7 +17,8 @@ MPI_HERE = native._interface_of_mpi(MPI.get_vendor()[0], MPI._sizeof(MPI.Comm))
 
 
 def run(program, env=None):
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=env)
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, cwd="/")  # not in the sources
 
 
 def test_import_starts_nothing():
