@@ -102,8 +102,8 @@ try:
 except ImportError as error:
     raise ImportError(
         f"the extension pycollectives._core cannot be loaded beside mpi4py's MPI library ({LIBRARY}): {error}. If it "
-        "is not there, or was built for another MPI, build it with the mpicc of the MPI that mpi4py uses: `pip install .` in "
-        "a checkout, or `pip install --no-binary pycollectives pycollectives`."
+        "is not there, or was built for another MPI, build it with the mpicc of the MPI that mpi4py uses: "
+        "`pip install .` in a checkout, or `pip install --no-binary pycollectives pycollectives`."
     ) from error
 
 _check_library(MPI.Get_library_version(), core.mpi_library_version())
