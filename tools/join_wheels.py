@@ -16,6 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+LOADER = '''"""The extension for mpi4py's MPI, in a process that has not loaded it yet, such as one that unpickles."""
+
+from .support import native  # noqa: F401 - it replaces this module
+'''
 EXCLUDED = ("libmpi.so.12", "libmpi.so.40")
 
 
@@ -53,6 +57,7 @@ def main() -> None:
         check_same(joined, other)
         for extension in (other / "pycollectives").glob("_core.*.so"):
             shutil.copy2(extension, joined / "pycollectives")
+    (joined / "pycollectives" / "_core.py").write_text(LOADER)
     (folder / "joined").mkdir()
     subprocess.run([sys.executable, "-m", "wheel", "pack", "--dest-dir", folder / "joined", joined], check=True)
     (wheel,) = (folder / "joined").glob("*.whl")

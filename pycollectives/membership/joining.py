@@ -146,9 +146,11 @@ class Joining:
             for number in sorted(set().union(*states)):
                 self._of[number] = [state[number] for state in states if number in state]
             self._collectives.extend(n for n, of_all in self._of.items() if not all(one["left"] for one in of_all))
+            self._make_completed()
             is_late = self._plan.is_closing and not self._collectives
-            if is_late:
-                self._restored = self._plan.states
+            while is_late and self.restores:
+                self._receive("state")
+                self._restored += 1
             self._continue()
         if is_late:
             self._context.communicator.leave()
@@ -190,7 +192,10 @@ class Joining:
                 return
             self._collectives.popleft()
             build = partial(PartialAllreduce, self._context)
-            self._make(number, PartialAllreduce.arguments.service, WholeCall(*calls[0]).arguments, build).leave()
+            call = WholeCall(*calls[0])
+            made = self._make(number, PartialAllreduce.arguments.service, call.arguments, build)
+            made.recoverable.whole_call = call  # if this rank becomes a donor
+            made.leave()
 
     @property
     def restores(self) -> bool:

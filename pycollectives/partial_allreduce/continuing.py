@@ -113,6 +113,7 @@ class ContinuingAllreduce(Recovery):
             self._check_not_left()
             core = self._engine_side
             self._contributions.append(contribution)
+            self._has_flushed = False
             self._waiting.add(call)
             is_kept = True
             try:

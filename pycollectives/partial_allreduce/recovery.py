@@ -337,7 +337,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
             pending = self._added_to_pending(unused.result)
         elif unused.result is not None:
             latest = latest or self._newest
-        flushed = unused.flushed or self._has_flushed
+        flushed = unused.flushed or self._has_flushed or self._flushed is not None
         return Position(*(self._completed, missed + unused.rounds, self._newest, latest, self._sums, pending, flushed))
 
     def take_position(self, position: Position) -> None:

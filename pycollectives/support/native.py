@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 import sys
 from importlib import resources
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
@@ -57,7 +58,6 @@ def _check_interface(built: str) -> None:
         )
 
 
-PACKAGE = Path(__file__).parent.parent
 EXTENSION = "pycollectives._core"
 
 
@@ -68,19 +68,22 @@ def _interface_of_mpi(vendor: str, bytes_of_comm: int) -> str:
     return "mpich" if bytes_of_comm == 4 else "another"
 
 
-def _variants(package: Path) -> dict[str, Path]:
-    """Return the extensions of a wheel by the interface of the MPI for which they were built."""
-    return {
-        path.name.removeprefix("_core.").removesuffix(suffix): path
-        for suffix in EXTENSION_SUFFIXES
-        for path in package.glob(f"_core.?*{suffix}")
-    }
+def _find() -> tuple[bool, dict[str, Path]]:
+    """Return whether there is an extension built from source, and the extensions of a wheel by their interface."""
+    suffix = EXTENSION_SUFFIXES[0]
+    named = re.compile(rf"_core\.([a-z]+){re.escape(suffix)}")
+    for folder in map(Path, sys.modules["pycollectives"].__path__):  # the sources may come first
+        if (folder / f"_core{suffix}").exists():
+            return True, {}
+        if variants := {found[1]: path for path in folder.iterdir() if (found := named.fullmatch(path.name))}:
+            return False, variants
+    return False, {}
 
 
 def _load() -> None:
     """Load the extension as `EXTENSION`."""
-    variants = _variants(PACKAGE)
-    if any((PACKAGE / f"_core{suffix}").exists() for suffix in EXTENSION_SUFFIXES) or not variants:
+    is_one, variants = _find()
+    if is_one or not variants:
         importlib.import_module(EXTENSION)
         return
     interface = _interface_of_mpi(MPI.get_vendor()[0], MPI._sizeof(MPI.Comm))

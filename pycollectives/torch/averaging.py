@@ -276,16 +276,17 @@ class GradientAverager:
     # ------------------------------------------------------------------------------------------------ all ranks
 
     @torch.no_grad()
-    def start_flush(self) -> None:
-        """Leave all buckets, so that no rank waits for this one; call `flush` and `end_flush` next.
-
-        After a timeout, a second call continues the flush.
-        """
+    def begin_flush(self) -> None:
+        """Begin a flush: call `start_flush`, `flush` and `end_flush` next. After a timeout, call all of them again."""
         if not self.flushing:
             self._set_aside = _take_gradients(self._parameters())
             for bucket in self.buckets:
                 bucket.begin_flush()
             self.flushing = True
+
+    @torch.no_grad()
+    def start_flush(self) -> None:
+        """Leave all buckets, so that no rank waits for this one."""
         for bucket in self.buckets:
             bucket.start_flush()
 

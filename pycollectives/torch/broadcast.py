@@ -41,9 +41,8 @@ def broadcast_tensors(comm: Communicator, tensors: Iterable[torch.Tensor], deadl
     for group in fused(tensors, CHUNK):
         flat = FlatTensors(group, group[0].dtype)
         flat.gather()
-        root = _broadcast(comm, flat.flat.view(torch.uint8).numpy(), deadline)
-        if comm.rank != root:
-            flat.scatter()
+        _broadcast(comm, flat.flat.view(torch.uint8).numpy(), deadline)
+        flat.scatter()  # also on the root, which may replace a dead one and get its values
 
 
 def in_flat_arrays(tensors: Iterable[torch.Tensor]) -> list[Array]:

@@ -268,9 +268,10 @@ class Bucket:
         owed = self.mean.flush(timeout=deadline.remaining())
         self._leaving = False
         self._calls.clear()
-        if owed is not None:
+        if owed is not None and owed.round > self._newest:  # otherwise a call has received it, before a timeout
+            self._newest = owed.round
             self._add_result(owed)
-        elif self.given:
+        elif owed is None and self.given:
             self._rounds += 1  # the last one, which is empty
 
     # ------------------------------------------------------------------------------------------------ results

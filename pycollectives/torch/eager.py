@@ -314,6 +314,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             As `average_gradients`.
         """
         self._check_open()
+        self._operations.check("step")
         if self._unsynchronized is not None:  # the last step reached its time limit while it synchronized
             (loss,) = self._unsynchronized
             self._complete_step(Deadline(self._timeout))
@@ -376,6 +377,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     @property
     def _flushing(self) -> bool:
         return self._gradients.flushing
+
+    def _begin_flush(self) -> None:
+        self._gradients.begin_flush()
 
     def _start_flush(self) -> None:
         self._gradients.start_flush()

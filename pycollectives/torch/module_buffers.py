@@ -58,6 +58,6 @@ class ModuleBuffers:
         return [partial(broadcast_tensors, self._comm, group) for group in groups]
 
     def _of_kind(self, *, floats: bool) -> list[torch.Tensor]:
-        if self._model is None:
+        if not isinstance(self._model, torch.nn.Module):  # `checked` raises
             return []
         return [tensor for tensor in self._model.buffers() if tensor.is_floating_point() == floats]

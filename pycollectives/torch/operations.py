@@ -35,16 +35,14 @@ class Operations:
         self.call: str | None = None
         self.completed = 0
 
-    def make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
-        """Make the operations that are not complete.
-
-        Raises
-        ------
-        RuntimeError
-            On a newcomer: the donor is in another call.
-        """
+    def check(self, call: str) -> None:
+        """Raise RuntimeError on a newcomer whose donor is in another call: ranks would wait for each other."""
         if self.call not in (None, call):
             raise RuntimeError(f"{call}: expected first the call of the survivors, {self.call}")
+
+    def make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
+        """Make the operations that are not complete."""
+        self.check(call)
         self.call = call
         try:
             while self.completed < len(operations):

@@ -30,7 +30,6 @@ from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from mpi4py import MPI
     from typing_extensions import Self
@@ -54,8 +53,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
         closes it with itself.
     model
-        The model whose buffers and remaining parameters are broadcast too. None: the model has none, or each rank keeps
-        its own.
+        The model whose buffers and other parameters are broadcast too, or None if each rank keeps its own.
     broadcast
         Start all ranks with the parameters of rank 0.
     broadcast_state
@@ -112,6 +110,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     @abstractmethod
     def _flushing(self) -> bool:
         """Whether a flush has begun (`_start_flush`) and not ended (`_end_flush`)."""
+
+    def _begin_flush(self) -> None:
+        """Begin a flush, without messages. A second call does nothing."""
 
     @abstractmethod
     def _start_flush(self) -> None:
@@ -240,6 +241,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def _flush(self, deadline: Deadline) -> None:
         together = self._flushed_together()
         with self._within(deadline):
+            for each in together:
+                each._begin_flush()
             for each in together:  # before this rank waits in one, since a rank may need it in another
                 each._start_flush()
             for each in together:
@@ -248,9 +251,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
                 each._end_flush()
 
     def _flushed_together(self) -> list[CollectiveOptimizer]:
-        flushing = self._flushing
         others = [other for other in _deadlock_guard.others_that_wait(self) if other._comm is self._comm]
-        return [self, *(other for other in others if other._flushing == flushing)]
+        return [self, *(other for other in others if other._flushing == self._flushing)]
 
     def synchronize_parameters(self, *, timeout: float | None = None) -> None:
         """Flush, then set the parameters of all ranks to their mean (eager-SGD, section 5); collective.
@@ -463,9 +465,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Return this optimizer."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Flush and close; after an exception, close at once and warn about discarded contributions."""
         can_lose = self._discards and not self.closed
         exit_context(self._name, kind, self, self._comm._context, is_open=can_lose)
@@ -495,5 +495,6 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _check_between_steps(self, call: str) -> None:
         self._check_open()
+        self._operations.check(call)
         for each in self._flushed_together():
             each._check_no_step_under_way(call)

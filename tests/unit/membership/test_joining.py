@@ -108,6 +108,7 @@ def test_a_whole_call_that_the_donor_has_completed_is_made_and_left_without_the_
     assert new.make(creation("sums")).done == ["fill", "p", "remake"]
     assert made[1].number == 4
     assert made[1].done == ["fill", "remake", "leave"]
+    assert made[1].whole_call == MEAN  # for a newcomer whose donor this rank becomes
     assert new.make(creation("gradients")).done == ["fill", "q", "remake"]
     assert made[3:] == ["installed", "joined"]
 

@@ -1,6 +1,7 @@
 """What happens at import, in an interpreter of its own."""
 
 import os
+import pickle
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -12,6 +13,9 @@ from mpi4py import MPI
 import pycollectives.support
 from pycollectives.slurm.profiles import tomllib
 from pycollectives.support import native
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+import join_wheels
 
 MPI_HERE = native._interface_of_mpi(MPI.get_vendor()[0], MPI._sizeof(MPI.Comm))
 
@@ -77,10 +81,30 @@ def test_the_extension_for_the_mpi_of_mpi4py_is_loaded(tmp_path):
     assert done.stdout == f"pycollectives._core {tmp_path}/pycollectives/_core.{MPI_HERE}{EXTENSION_SUFFIXES[0]} True\n"
 
 
+def test_a_process_that_unpickles_loads_the_extension(tmp_path):
+    env = installed_as(tmp_path, MPI_HERE)
+    (tmp_path / "pycollectives" / "_core.py").write_text(join_wheels.LOADER)
+    info = native.core.restored_round_info(3, 0, True, [0, 1], 2, 0, 0, False, 0, [])
+    done = run(f"import pickle; print(pickle.loads({pickle.dumps(info)!r}).round)", env)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+def test_an_extension_of_another_python_in_the_sources_is_no_variant(tmp_path):
+    """As an editable installation with another Python leaves it."""
+    sources = tmp_path / "pycollectives"
+    sources.mkdir()
+    for path in (Path(__file__).parents[3] / "pycollectives").iterdir():
+        (sources / path.name).symlink_to(path)
+    (sources / "_core.cpython-39-x86_64-linux-gnu.so").touch()
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = run("import pycollectives as pc; pc.RoundInfo; print(pc.__file__)", env)
+    assert (done.returncode, done.stdout) == (0, f"{sources}/__init__.py\n"), done.stderr
+
+
 def test_an_mpi_without_an_extension_is_refused_with_what_to_do(tmp_path):
     done = run("import pycollectives; pycollectives.RoundInfo", installed_as(tmp_path, "another"))
     assert "ImportError: the extension pycollectives._core cannot be loaded" in done.stderr
-    assert "this wheel has builds for another" in done.stderr
+    assert ": this wheel has builds for another. If it is not there," in done.stderr
     assert "pip install --no-binary pycollectives pycollectives" in done.stderr
 
 
