@@ -88,8 +88,9 @@ def mpirun(
 ) -> Outcome:
     """Run a program of tests/launch/programs on `ranks` ranks; it is given their number first. Fails if it hangs.
 
-    `options` are the launcher's.
+    `options` are the launcher's. Five seconds before the limit each rank prints where it is.
     """
+    env = {"PYC_TEST_LIMIT": str(limit), **env}
     command = [*launcher(), *options, "-n", str(ranks), sys.executable, str(PROGRAMS / program), str(ranks)]
     outcome = run([*command, *map(str, arguments)], limit=limit, env=environment(**env))
     assert not outcome.hung, f"{program} hung: {outcome}"

@@ -1,8 +1,13 @@
 """What every program begins with."""
 
+import faulthandler
+import os
 import sys
 
-from mpi4py import MPI
+# Before MPI starts, which may hang. Five seconds before the job's limit.
+faulthandler.dump_traceback_later(max(1.0, float(os.environ.get("PYC_TEST_LIMIT", 60)) - 5.0))
+
+from mpi4py import MPI  # noqa: E402
 
 WORLD = MPI.COMM_WORLD
 
