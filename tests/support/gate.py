@@ -32,10 +32,13 @@ class Gate:
 
     Whoever touches the page gets SIGSEGV. Its handler is C's `usleep`, which takes the signal's number for 11
     microseconds: the thread naps, touches the page again, and so on. Inside the `with` statement Python itself must not
-    touch the array, since it would hold its lock meanwhile. The handler stays as long as the gate: a thread may have
+    touch the array, since it would hold its lock meanwhile. The handler stays as long as any gate: a thread may have
     touched the page before it was opened, and be sent the signal afterwards.
     Sanitizers let this handler take the place of theirs.
     """
+
+    _living = 0
+    _former: int | None = None  # the handler before the first of them
 
     def __init__(self, values: NDArray[np.generic]) -> None:
         """Shut inside the `with` statement; `values` are what is in the array."""
@@ -48,10 +51,18 @@ class Gate:
 
     def __enter__(self) -> Self:
         """Shut it."""
-        handler = _libc.signal(signal.SIGSEGV, ctypes.cast(_libc.usleep, ctypes.c_void_p))
-        weakref.finalize(self, _libc.signal, signal.SIGSEGV, handler)
+        if Gate._living == 0:
+            Gate._former = _libc.signal(signal.SIGSEGV, ctypes.cast(_libc.usleep, ctypes.c_void_p))
+        Gate._living += 1
+        weakref.finalize(self, Gate._gone)
         self._allow(0)
         return self
+
+    @classmethod
+    def _gone(cls) -> None:
+        cls._living -= 1
+        if cls._living == 0:
+            _libc.signal(signal.SIGSEGV, cls._former)
 
     def wait_until_written(self) -> None:
         """Until somebody who writes to the array has come to the page."""
