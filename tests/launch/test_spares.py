@@ -102,4 +102,4 @@ def test_what_a_newcomer_could_not_continue_is_refused():
     outcome = mpirun(3, "refused_with_spares.py", limit=60, options=WITH_FAULT_TOLERANCE)
     assert outcome.status == 0, outcome
     for rank in range(2):
-        assert outcome.said(rank) == ["refused: neighbor_averaging, DecentralizedOptimizer", "sum 2.0"], outcome
+        assert outcome.said(rank) == ["refused: neighbor_averaging", "sum 2.0"], outcome

@@ -10,7 +10,10 @@ from launcher import launcher, mpirun
 from nightly import nightly_unless
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
+pytestmark = [
+    pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft"),
+    pytest.mark.timeout(240),  # each rank imports PyTorch, which takes long where ranks share a core
+]
 
 RANKS, SPARES, STEPS = 6, 2, 150
 MEMBERS = RANKS - SPARES
@@ -25,7 +28,7 @@ def job(policy, deaths, uniform="", **options):
         RANKS,
         "torch_spares.py",
         *(SPARES, policy, STEPS, json.dumps(options), *deaths),
-        limit=100,
+        limit=200,
         options=WITH_FAULT_TOLERANCE,
         PYC_STALL_WARNING="30",
     )
