@@ -46,14 +46,18 @@ def joined(monkeypatch):
     monkeypatch.setattr(Joining, "give_up", give_up)
     monkeypatch.setattr(joining, "described", lambda arguments: {"call": "service", "name": arguments})
 
-    def begin(states, calls, *, created, states_to_restore=0, pending=None, messages=()):
+    def begin(states, calls, *, created, states_to_restore=0, pending=None, messages=(), is_closing=False):
         made = []
 
         def enter(collective, arguments):
             made.append(collective)
             return collective
 
-        context = SimpleNamespace(created=0, enter=enter, communicator=SimpleNamespace(name="world", rank=1))
+        context = SimpleNamespace(
+            created=0,
+            enter=enter,
+            communicator=SimpleNamespace(name="world", rank=1, leave=lambda: made.append("left")),
+        )
         context.checked = lambda service, arguments: "mean" if service == "partial_allreduce" else arguments()
         membership = SimpleNamespace(
             collected=lambda own, deadline: [json.loads(json.dumps(states), object_hook=with_numbers)],
@@ -62,8 +66,8 @@ def joined(monkeypatch):
         )
         job = SimpleNamespace(members=(0, 1), joined=(1,))
         new = Joining(membership, context, job)
-        plan = Plan(calls, created, pending, states_to_restore, is_closing=False)
-        received = {"plan": [plan], "position": list("pqr"), "state": list(messages)}
+        plan = Plan(calls, created, pending, states_to_restore, is_closing=is_closing)
+        received = {"plan": [plan], "position": list("pqr"), "state": messages}
         monkeypatch.setattr(new, "_receive", lambda kind: received[kind].pop(0))
         monkeypatch.setattr(joining, "PartialAllreduce", PlayedWhole)
         new.begin()
@@ -130,12 +134,21 @@ def test_another_collective_ends_it(joined):
 
 
 def test_a_first_creation_that_differs_from_the_donor_s_ends_it(joined):
-    """All ranks would raise MismatchError, since no collective tells what they make."""
+    """Without a collective nothing else shows a difference, and all ranks would raise MismatchError."""
     new, made = joined({}, {}, created=0, pending="broadcast")
     assert made == ["installed", "joined"]
     new.check_first("broadcast")
     with pytest.raises(EndedError, match="expected first the call of the survivors, broadcast; got agree"):
         new.check_first("agree")
+
+
+def test_a_newcomer_that_comes_while_all_close_ends_with_them(joined):
+    """The donor has completed the last call, and sends states, which are received so that it can continue."""
+    messages = ["model", "step"]
+    states = {4: {"left": False, "call": MEAN}}
+    with pytest.raises(SystemExit):
+        joined(states, {}, created=5, states_to_restore=2, messages=messages, is_closing=True)
+    assert messages == []
 
 
 def test_states_are_restored_in_order_before_it_joins(joined):

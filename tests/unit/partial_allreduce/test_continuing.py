@@ -280,6 +280,27 @@ def test_a_newcomer_does_not_repeat_a_flush_that_the_donor_has_completed(engines
     assert engines[-1].flushes == 1
 
 
+def test_a_newcomer_does_not_repeat_a_flush_that_a_recovery_has_completed(engines):
+    """A round has followed it, so the newest one does not show it."""
+    donor = make()
+    donor.start_flush()
+    state = {"completed": 6, "missed": 1, "flushed": info_of(4), "newest": (info_of(5), False, None)}
+    engines[0].state |= state
+    new = newcomer(donor, engines)
+    new.flush()
+    assert engines[-1].flushes == 0
+
+
+def test_a_flush_after_the_next_contribution_is_another_one(engines):
+    donor = make()
+    donor.unused = lambda: Unused(None, 0, flushed=True)
+    engines[0].state |= {"completed": 5, "newest": (info_of(4), True, None)}
+    new = newcomer(donor, engines)
+    new.contribute(np.ones(2))
+    new.flush()
+    assert engines[-1].flushes == 1
+
+
 def test_a_whole_call_is_described_to_newcomers(sums, engines):
     sums.whole_call = WholeCall("mean", "<f8", 2, "AVG")
     call = json.loads(json.dumps(sums.read_state((1,))))["call"]

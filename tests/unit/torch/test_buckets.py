@@ -14,8 +14,10 @@ from eager import LIMIT, backward, eager, meet, ranks, sgd, values, weights  # n
 
 import pycollectives as pc  # noqa: E402
 from pycollectives.support.deadline import Deadline  # noqa: E402
+from pycollectives.torch.averaging import GradientAverager  # noqa: E402
 from pycollectives.torch.buckets import Bucket, fused, summed_in  # noqa: E402
 from pycollectives.torch.means import HostMean  # noqa: E402
+from pycollectives.torch.module_buffers import ModuleBuffers  # noqa: E402
 
 
 def test_fused_keeps_the_order_and_separates_dtypes():
@@ -396,3 +398,91 @@ def test_what_a_rank_missed_and_where_it_was_late(ranks_per_node):
         [(0.0, 0.0)] * 3 + [(0.5, 0.0)],
         [(1.0, 2.5), (0.0, 0.0)],
     ]
+
+
+class PlayedMean:
+    """A mean whose rounds are complete at once, and give what is set."""
+
+    waits_for_arrivals = False
+
+    def __init__(self, like):
+        self.collective = SimpleNamespace(result=like.numpy().copy())
+        self.rounds = 0
+        self.flushed = None
+
+    def contribute(self, gradient):
+        self.collective.result += gradient.numpy()
+        info = SimpleNamespace(round=self.rounds, included=True, missed=0)
+        self.rounds += 1
+        return SimpleNamespace(late=False, test=lambda: True, wait=lambda timeout: info)
+
+    def write_to(self, out):
+        out.copy_(torch.from_numpy(self.collective.result))
+
+    def write_parts(self, outs):
+        for start, out in outs:
+            out.detach().copy_(torch.from_numpy(self.collective.result[start : start + out.numel()]))
+
+    def add_to(self, out):
+        out += torch.from_numpy(self.collective.result)
+
+    def start_flush(self):
+        pass
+
+    def flush(self, timeout):
+        return self.flushed
+
+    def show_unused(self, unused):
+        self.unused = unused
+
+
+def played(overlap=False):
+    parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    averager = GradientAverager(lambda _, like: PlayedMean(like), overlap=overlap, name_of=str, is_open=lambda: True)
+    averager.add([parameter], 1)
+    parameter.grad = torch.ones(2, dtype=torch.float64)
+    return averager, averager.buckets[0]
+
+
+def test_averages_are_unused_until_the_step_has_ended():
+    """A rank that replaces a dead one receives them too."""
+    averager, bucket = played()
+    assert bucket.mean.unused() is None
+    averager.average(Deadline(None))
+    unused = bucket.mean.unused()
+    assert unused.result[:2].tolist() == [1.0, 1.0]
+    assert (unused.rounds, unused.flushed) == (1, False)
+    averager.end_step()
+    assert bucket.mean.unused() is None
+
+
+@pytest.mark.parametrize("flushed", [None, 0, 1])
+def test_a_flush_gives_a_round_once_and_counts_an_empty_one(flushed):
+    """The number of the flush round; None if it was empty, 0 if a call has received it before a timeout."""
+    averager, bucket = played()
+    bucket.contribute()
+    averager.begin_flush()
+    averager.start_flush()
+    if flushed is not None:
+        bucket.mean.flushed = SimpleNamespace(round=flushed, missed=0)
+    averager.flush(Deadline(None))
+    unused = bucket.mean.unused()
+    assert unused.result[:2].tolist() == ([2.0, 2.0] if flushed == 1 else [1.0, 1.0])
+    assert (unused.rounds, unused.flushed) == (1 if flushed == 0 else 2, True)
+
+
+def test_buffers_of_something_else_are_refused_before_the_flush_is_missed():
+    """The operations are listed before the flush: an error there would leave the other ranks waiting."""
+    buffers = ModuleBuffers(None, [torch.zeros(2)])
+    assert buffers.broadcasts() == []
+    with pytest.raises(TypeError):
+        buffers.checked()
+
+
+def test_a_newcomer_with_other_buckets_is_refused():
+    def program(comm):
+        refused = pytest.raises(RuntimeError, match=r"expected the buckets of the survivors, \[\[0\], \[1\]\]")
+        with eager(sgd(weights(2, 3)), comm) as optimizer, refused:
+            optimizer._restore({"buckets": [[0], [1]]})
+
+    ranks(1, program)
