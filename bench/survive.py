@@ -11,6 +11,7 @@ again, and make a round.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -54,10 +55,11 @@ def _columns(times: tuple[str, ...]) -> list[Column]:
 )
 @click.option(
     "--heal",
-    type=click.Choice(["none", "spare"]),
+    type=click.Choice(["none", "spare", "respawn"]),
     default="none",
     show_default=True,
-    help="What replaces a dead rank. spare: as many ranks as are killed, the highest, wait for it (allreduce only).",
+    help="What replaces a dead rank (allreduce only). spare: as many ranks as are killed, the highest, wait for it. "
+    "respawn: the survivors start a process.",
 )
 @click.option(
     "--program",
@@ -81,46 +83,60 @@ def survive(
     common: Common, kills: int | None, every: float, what: str, heal: str, program: str, policy: str, on_failure: str
 ) -> None:
     world = MPI.COMM_WORLD
-    if heal == "spare" and (on_failure == "raise" or program != "allreduce"):
-        raise click.UsageError("--heal spare: expected --on-failure continue and --program allreduce")
+    if heal != "none" and (on_failure == "raise" or program != "allreduce"):
+        raise click.UsageError(f"--heal {heal}: expected --on-failure continue and --program allreduce")
     if on_failure == "raise" and program != "allreduce":
         raise click.UsageError("--program: expected allreduce with --on-failure raise")
+    is_new = heal == "respawn" and MPI.Comm.Get_parent() != MPI.COMM_NULL  # its world has no survivors
     kills = kills or max(1, world.size // 2 if heal == "spare" else world.size - 2)
-    if kills >= world.size:
+    if kills >= world.size and heal != "respawn":
         raise click.UsageError(f"--kills: expected fewer than the {world.size} ranks, got {kills}")
     ranks = world.size - kills if heal == "spare" else world.size
     try:
         name = PolicyName.parse(policy)
-        name.require(world.size - kills)
+        if not is_new:
+            name.require(ranks if heal == "respawn" else world.size - kills)
     except ValueError as error:
         raise click.UsageError(f"--policy: {error}") from None
     if common.list_only:
         print(f"# ranks {ranks}\n{program} {name}, {kills} kills of a {what}, every {every:g} s")
         return
     source = origin(MPI.Get_library_version())
-    domain = Domain.of(world, common.ranks_per_node)
-    with tempfile.TemporaryDirectory() as folder:
-        deaths = Path(world.bcast(folder))
-        of_victims = [_death(every, [common.seed, number], deaths / str(number)) for number in range(kills)]
-        comm = pc.Communicator(
-            world,
-            ranks_per_node=common.ranks_per_node,
-            timeout=30.0,
-            on_failure=on_failure,
-            spares=world.size - ranks,
-        )
-        if on_failure == "continue":
-            seconds = _continue(comm, make_program(program, comm, name), of_victims, what)
-        else:
-            seconds = []
-            for death in of_victims:
-                comm, own = _survive(comm, name, _victim(comm, what, death.draw), death)
-                seconds += comm.mpi_comm.allgather(own)
-                _check_rounds(comm, common)
-        prints = comm.mpi_comm.rank == 0  # rank 0 of the launcher may be dead
-        comm.close()
+    job = None
+    if not is_new:
+        folder = world.bcast(tempfile.mkdtemp() if world.rank == 0 else None)
+        job = _Job(kills, Path(folder), Domain.of(world, common.ranks_per_node))
+    comm = pc.Communicator(
+        world,
+        ranks_per_node=common.ranks_per_node,
+        timeout=30.0,
+        on_failure=on_failure,
+        spares=world.size - ranks,
+        respawn=heal == "respawn",
+    )
+
+    def restore(state: _Job) -> None:
+        nonlocal job
+        job = state
+
+    if heal != "none":
+        comm.state(lambda: job, restore)
+    assert job is not None
+    ranks, kills, domain = comm.size, job.kills, job.domain
+    of_victims = [_death(every, [common.seed, number], job.folder / str(number)) for number in range(kills)]
+    if on_failure == "continue":
+        seconds = _continue(comm, make_program(program, comm, name), of_victims, what, heals=heal != "none")
+    else:
+        seconds = []
+        for death in of_victims:
+            comm, own = _survive(comm, name, _victim(comm, what, death.draw), death)
+            seconds += comm.mpi_comm.allgather(own)
+            _check_rounds(comm, common)
+    prints = comm.mpi_comm.rank == 0  # rank 0 of the launcher may be dead
+    comm.close()
     if not prints:
         return
+    shutil.rmtree(job.folder)
     ms = 1e3 * np.array(seconds)
     table = Table(
         f"pycollectives Survival v{version()}",
@@ -154,8 +170,8 @@ def survive(
                 "every_s": every,
                 "seed": common.seed,
                 **{f"kill_to_{time}_ms": _of_quantiles(values) for time, values in quantiles.items()},
-                # The survivors wait for the spare, so that their next step is one of all ranks.
-                **({"kill_to_full_ms": _of_quantiles(quantiles["next"])} if heal == "spare" else {}),
+                # The survivors wait for the newcomer, so that their next step is one of all ranks.
+                **({"kill_to_full_ms": _of_quantiles(quantiles["next"])} if heal != "none" else {}),
                 "lost": lost,
                 "wrong": 0 if common.verify else None,
                 "verified": common.verify,
@@ -166,6 +182,12 @@ def survive(
 
 def _of_quantiles(values: list[float]) -> dict[str, float]:
     return dict(zip(("p50", "p99", "max"), values, strict=True))
+
+
+class _Job(NamedTuple):
+    kills: int
+    folder: Path  # gets the times of deaths
+    domain: Domain
 
 
 class _Death(NamedTuple):
@@ -189,12 +211,14 @@ def _victim(comm: pc.Communicator, what: str, choice: np.random.Generator) -> in
     return int(choice.choice(list(among)))
 
 
-def _continue(comm: pc.Communicator, program: Program, deaths: list[_Death], what: str) -> list[tuple[float, ...]]:
-    """Make steps while victims die; return the `TIMES` of all survivors in seconds."""
+def _continue(
+    comm: pc.Communicator, program: Program, deaths: list[_Death], what: str, *, heals: bool
+) -> list[tuple[float, ...]]:
+    """Make steps while victims die; return the `TIMES` of all survivors in seconds. `heals`: they are replaced."""
     changed: list[float] = []
     comm.on_change(lambda _: changed.append(time.monotonic()))
     past: list[int] = []  # the victims
-    if comm.size < MPI.COMM_WORLD.size:
+    if heals:
 
         def restore(state: tuple[list[int], object]) -> None:
             past[:], values = state

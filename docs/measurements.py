@@ -49,7 +49,9 @@ class Measurement:
 
 FLAT = ["--ranks-per-node", "1"]
 WITH_FAULT_TOLERANCE = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]
+WITH_RESPAWN = [*WITH_FAULT_TOLERANCE, "--prtemca", "state_base_recoverable", "1"]
 SPARES = ["bench/survive.py", "--heal", "spare", "--kills", "4"]
+RESPAWN = ["bench/survive.py", "--heal", "respawn", "--kills", "20"]
 GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
 SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 EQUAL_AND_SLOW = [part for slowdown in ("none", "0:2", "0:10", "0:100") for part in ("--slowdown", slowdown)]
@@ -85,6 +87,7 @@ MEASUREMENTS = {
     "baselines": Measurement(None, ["bench/baselines.py"]),
     "survive-8": Measurement(8, ["bench/survive.py"], options=WITH_FAULT_TOLERANCE),
     "survive-8-spares": Measurement(12, SPARES, options=WITH_FAULT_TOLERANCE),
+    "survive-8-respawn": Measurement(8, RESPAWN, options=WITH_RESPAWN),
     "survive-8-flat": Measurement(8, ["bench/survive.py", *FLAT], options=WITH_FAULT_TOLERANCE),
     "idle-8": Measurement(8, ["bench/idle.py"]),
     "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),

@@ -4,10 +4,15 @@
 
 Needs Open MPI 5. With fewer cores than ranks, add `--oversubscribe`. Four ranks train, and the fifth waits. Rank 1
 kills itself after a second. You can kill another rank by its process number, which each rank prints.
+
+With `--respawn` no rank waits. The survivors start a new process instead:
+
+    mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 4 python examples/replace_a_dead_rank.py --respawn
 """
 
 import os
 import signal
+import sys
 import time
 
 import numpy as np
@@ -22,8 +27,9 @@ BATCH = 16
 
 
 def main():
-    """Train with four ranks and a spare."""
-    with pc.Communicator(MPI.COMM_WORLD, on_failure="continue", spares=1, timeout=30.0) as comm:
+    """Train with four ranks, and replace those that die."""
+    replaced_by = {"respawn": True} if "--respawn" in sys.argv else {"spares": 1}
+    with pc.Communicator(MPI.COMM_WORLD, on_failure="continue", timeout=30.0, **replaced_by) as comm:
         weights, step = np.zeros(4), 0
         gradients = comm.partial_allreduce(weights, op=pc.AVG, policy="majority")
 

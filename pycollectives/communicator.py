@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from .agreement import fingerprint, shrinking
 from .agreement.checking import Checks, NoChecks
 from .agreement.consistency import Signed
-from .agreement.opening import engines_of
-from .agreement.options import Options, naming_failed_ranks, turn_on
+from .agreement.options import RAISE, Failures
 from .at_exit import open_communicators
 from .collective import CommunicatorStatistics, creates
 from .context import Context
@@ -20,8 +19,7 @@ from .hop.collective import Hop
 from .hop.token_queue import TokenQueue
 from .hop.update_queue import UpdateQueue
 from .membership import calls
-from .membership.job import Job
-from .membership.members import Membership
+from .membership.opening import open_communicator
 from .neighbor_averaging.arguments import NeighborAveragingArguments, PairwiseArguments, PushSumArguments
 from .neighbor_averaging.d_psgd import NeighborAveraging
 from .neighbor_averaging.pairwise import PairwiseAveraging
@@ -31,7 +29,6 @@ from .partial_allreduce.collective import PartialAllreduce
 from .partial_reduce import means
 from .partial_reduce.arguments import PartialReduceArguments
 from .partial_reduce.collective import PartialReduce
-from .selection.tables import is_tuned
 from .servers.arguments import ParameterServerArguments
 from .servers.collective import ParameterServer
 from .support.deadline import Deadline
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
 
     from . import _core
     from .collective import Collective
+    from .membership.members import Membership
     from .support.costs import Costs
     from .support.typing import OnFailure, Progress
 
@@ -94,6 +92,9 @@ class Communicator:
         With `on_failure="continue"`, the number of ranks, the highest of `comm`, that wait in the constructor. After a
         death, one returns from it with the number of the dead rank: see `state`. The others raise `SystemExit` at the
         end of the job.
+    respawn
+        With `on_failure="continue"`, whether the survivors start the program again for each dead rank without a spare.
+        The new process gets its number in the constructor. One communicator of a program can have it.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
         there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of
@@ -136,45 +137,21 @@ class Communicator:
         costs: Costs | None = None,
         on_failure: OnFailure = "raise",
         spares: int = 0,
+        respawn: bool = False,
     ) -> None:
         """See the class."""
-        self._open(comm, (progress, ranks_per_node, timeout, costs), on_failure=on_failure, spares=spares)
+        self._open(comm, (progress, ranks_per_node, timeout, costs), Failures(on_failure, spares, respawn))
 
     def _open(
         self,
         comm: MPI.Comm,
         arguments: tuple[Any, ...],
+        failures: Failures = RAISE,
         limit: float | None = None,
-        on_failure: OnFailure = "raise",
-        spares: int = 0,
     ) -> None:
         """Open it. `limit`: seconds to wait for the other ranks; None for the limit in `arguments`."""
         self._arguments = arguments
-        with turn_on(comm), naming_failed_ranks(comm):
-            options, places = Options.agreed(
-                *(comm, *arguments), is_tuned=is_tuned, on_failure=on_failure, spares=spares, limit=limit
-            )
-            with contextlib.ExitStack() as failing:
-                job = Job.of(comm, spares) if spares else None
-                if job is not None and job.number is not None:
-                    failing.callback(job.end)
-                members = comm if job is None else job.make_members()
-                if job is not None and job.number is None:
-                    self._replace(*job.wait(arguments, Communicator._made_within))
-                    return
-                self._start(members, options.timeout, *engines_of(members, options, places[: members.size], limit))
-                failing.pop_all()
-        if on_failure == "continue":
-            self._membership = self._context.membership = Membership(self, self._context, job)
-
-    def _replace(self, job: Job, made: Communicator) -> None:
-        """Continue as a member that has died, with the engine of `made`."""
-        context = made._context
-        self._start(made._comm, context.timeout, made._engine, None, context.nodes, context.costs)
-        open_communicators.pop(made, None)
-        self._rank, self._size = job.members[context.rank], job.size
-        self._membership = self._context.membership = Membership(self, self._context, job)
-        self._membership.join()
+        open_communicator(self, comm, arguments, failures, limit)
 
     @staticmethod
     def _made_within(
@@ -182,7 +159,7 @@ class Communicator:
     ) -> Communicator:
         """Make a communicator with its own time limit for the creation; collective over `comm`."""
         made = Communicator.__new__(Communicator)
-        made._open(comm, arguments, limit)
+        made._open(comm, arguments, limit=limit)
         return made
 
     @classmethod
@@ -426,6 +403,7 @@ class Communicator:
         """
         if self.closed or not self._engine.in_own_process:
             return
+        calls.end_newcomer(self)
         with contextlib.ExitStack() as ending:  # all of it, also if a collective raises
             ending.callback(self._end)
             ending.callback(self._engine.abort)
@@ -470,6 +448,7 @@ class Communicator:
         """
         if self.closed or not self._engine.in_own_process:
             return 0
+        calls.end_newcomer(self)
         with contextlib.ExitStack() as ending:  # all of it, also if a collective raises
             ending.callback(self._end)
             ending.callback(self._engine.abort)

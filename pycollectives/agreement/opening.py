@@ -41,7 +41,7 @@ def engines_of(
     engine = make_engine()
     check_engine = None
     try:
-        if options.on_failure == "continue":
+        if options.failures.on_failure == "continue":
             check_fault_tolerant(comm.size, engine)
         check_engine = make_engine() if options.check else None
         if options.heartbeat_timeout is not None:

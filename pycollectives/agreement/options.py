@@ -10,7 +10,7 @@ import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-    from ..support.typing import Progress
+    from ..support.typing import OnFailure, Progress
 
-__all__ = ["Options", "naming_failed_ranks", "turn_on"]
+__all__ = ["RAISE", "Failures", "Options", "naming_failed_ranks", "turn_on"]
 
 _turns: dict[int, threading.RLock] = {}
 _making_turn = threading.Lock()
@@ -52,6 +52,41 @@ def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
         return _turns.setdefault(comm.py2f(), threading.RLock())
 
 
+class Failures(NamedTuple):
+    """The arguments of `Communicator` for the death of a rank."""
+
+    on_failure: OnFailure = "raise"
+    spares: int = 0
+    respawn: bool = False
+    others_respawn: bool = False
+    """Whether an open communicator of this process was made with `respawn=True`."""
+
+    @property
+    def replaces(self) -> bool:
+        """Whether dead ranks are replaced."""
+        return self.respawn or self.spares > 0
+
+    def checked(self, size: int, *, check: bool) -> Failures:
+        """Return them, if they fit a job of `size` ranks. `check`: whether PYC_CHECK=1."""
+        checked_choice("on_failure", self.on_failure, ("raise", "continue"))
+        if self.on_failure == "continue" and check:
+            raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'; unset PYC_CHECK")
+        spares = checked_integer("spares", self.spares, at_least=0, at_most=size - 1)
+        if not isinstance(self.respawn, bool):
+            raise TypeError(f"respawn: expected True or False, got {self.respawn!r}")
+        if self.on_failure == "raise" and spares:
+            raise ValueError(f"spares: expected 0 with on_failure='raise', got {spares}")
+        if self.on_failure == "raise" and self.respawn:
+            raise ValueError("respawn: expected False with on_failure='raise', got True")
+        if self.respawn and self.others_respawn:
+            raise ValueError("respawn: expected False beside an open communicator with respawn=True, got True")
+        return self._replace(spares=spares)
+
+
+RAISE = Failures()
+"""The defaults: calls raise an error."""
+
+
 @dataclass(frozen=True)
 class Options:
     """Checked arguments of `Communicator`. Only `progress` may differ between ranks."""
@@ -64,8 +99,7 @@ class Options:
     check: bool
     costs: Costs | None
     tuned: bool
-    on_failure: str = "raise"
-    spares: int = 0
+    failures: Failures = RAISE
 
     @classmethod
     def agreed(
@@ -77,8 +111,7 @@ class Options:
         costs: object = None,
         *,
         is_tuned: Callable[[], bool],
-        on_failure: str = "raise",
-        spares: int = 0,
+        failures: Failures = RAISE,
         limit: float | None = None,
     ) -> tuple[Options, list[Place]]:
         """Check the arguments of `Communicator` and return them, with the place of each rank; collective.
@@ -93,7 +126,7 @@ class Options:
         options = agree(
             over_mpi,
             "Communicator",
-            lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned, on_failure, spares, comm.size),
+            lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned, failures, comm.size),
             timeout=limit,
         )
         # A second step: the first may succeed on a rank that arrives after the others gave up and do not come here.
@@ -110,8 +143,7 @@ class Options:
         timeout: float | None,
         costs: object,
         is_tuned: Callable[[], bool],
-        on_failure: str = "raise",
-        spares: int = 0,
+        failures: Failures = RAISE,
         size: int = 1,
     ) -> Options:
         """Check the arguments without other ranks; defaults (None) come from the environment."""
@@ -129,13 +161,8 @@ class Options:
         if costs is not None and not isinstance(costs, Costs):
             raise TypeError(f"costs: expected pycollectives.Costs or None, got {costs!r}")
         exit_timeout, check = environment.exit_timeout, environment.check
-        checked_choice("on_failure", on_failure, ("raise", "continue"))
-        if on_failure == "continue" and check:
-            raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'; unset PYC_CHECK")
-        spares = checked_integer("spares", spares, at_least=0, at_most=size - 1)
-        if spares and on_failure == "raise":
-            raise ValueError(f"spares: expected 0 with on_failure='raise', got {spares}")
-        return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), on_failure, spares)
+        failures = failures.checked(size, check=check)
+        return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), failures)
 
     def signature(self) -> dict[str, str | int | None]:
         """Return the values that must be the same on all ranks."""
@@ -145,8 +172,9 @@ class Options:
             "PYC_CHECK": int(self.check),
             "PYC_HEARTBEAT_TIMEOUT": heartbeat,
             "costs": None if self.costs is None else repr(self.costs),
-            "on_failure": self.on_failure,
-            "spares": self.spares,
+            "on_failure": self.failures.on_failure,
+            "spares": self.failures.spares,
+            "respawn": int(self.failures.respawn),
         }
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..support.typing import OnFailure
     from .change import MembershipChange
 
-__all__ = ["close_engine", "epoch", "members", "on_change", "on_failure", "state"]
+__all__ = ["close_engine", "end_newcomer", "epoch", "members", "on_change", "on_failure", "state"]
 
 
 def close_engine(comm: Communicator, deadline: Deadline) -> None:
@@ -32,6 +32,12 @@ def close_engine(comm: Communicator, deadline: Deadline) -> None:
         close()
     else:
         comm._membership.retry(close, deadline)
+
+
+def end_newcomer(comm: Communicator) -> None:
+    """End the process of a newcomer that leaves before it has joined; the survivors must not see it leave."""
+    if comm._membership is not None:
+        comm._membership.end_newcomer()
 
 
 def on_failure(comm: Communicator) -> OnFailure:

@@ -1,20 +1,22 @@
-"""The job of a communicator with spares: its members, and the ranks that wait to replace them.
+"""The job of a communicator that replaces dead ranks: its members, and the spares that wait.
 
-All of them have an MPI communicator of their own. After a death they shrink it together (agreement/shrinking.py), and
-waiting spares take the numbers of the dead. The engine is on a communicator of the members only.
+All of them have an MPI communicator of their own. After a death they shrink it together (agreement/shrinking.py).
+Waiting spares take the numbers of the dead, and then new processes. The engine is on a communicator of the members.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..agreement.shrinking import Shrinking, Words, tag_of_survivors
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
 from ..support.launchers import check_fault_tolerant
+from . import respawning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +36,9 @@ END_S = 5.0
 """The longest wait for spares at the end of a member; they look for its message every PAUSE_S."""
 LOOK_S = 0.2
 """Seconds between a spare's looks for members that have died, or have ended during a change."""
+
+ATTEMPTS = 3
+"""How many processes are started for a number before the survivors continue without: they may not join."""
 
 _sending: list[MPI.Request] = []
 """Sends that may be incomplete."""
@@ -56,24 +61,35 @@ class Job:
     epoch
         How often the members have changed.
     joined
-        The numbers that spares took in the newest change, ascending.
+        The numbers that spares or new processes took in the newest change, ascending.
+    respawn
+        Whether new processes take the numbers of dead members that no spare takes.
     """
 
-    mpi: MPI.Comm
+    mpi: MPI.Intracomm
     numbers: tuple[int | None, ...]
     originals: tuple[int, ...]
     size: int
     epoch: int = 0
     joined: tuple[int, ...] = ()
+    respawn: bool = False
 
     @classmethod
-    def of(cls, comm: MPI.Comm, spares: int) -> Job:
+    def of(cls, comm: MPI.Comm, spares: int, respawn: bool = False) -> Job:
         """Make the job of a communicator, whose highest ranks are spares; collective."""
         check_fault_tolerant(comm.size)
         size = comm.size - spares
-        mpi = comm.Dup()
+        mpi = cast("MPI.Intracomm", comm.Dup())
         mpi.Set_name(comm.Get_name())
-        return cls(mpi, (*range(size), *[None] * spares), tuple(range(comm.size)), size)
+        return cls(mpi, (*range(size), *[None] * spares), tuple(range(comm.size)), size, respawn=respawn)
+
+    @classmethod
+    def joined_by(cls) -> Job:
+        """Return the job of `with_new_processes`, in a new process; collective."""
+        mpi = respawning.join()
+        name, described = mpi.bcast(None)
+        mpi.Set_name(name)
+        return cls(mpi, *described)
 
     @property
     def number(self) -> int | None:
@@ -85,11 +101,11 @@ class Job:
         """The numbers of the members, ascending."""
         return tuple(sorted(number for number in self.numbers if number is not None))
 
-    def after(self, mpi: MPI.Comm, survivors: Sequence[int]) -> Job:
+    def after(self, mpi: MPI.Intracomm, survivors: Sequence[int]) -> Job:
         """Return the job of these ranks, given by their ranks here, with spares in the places of the dead."""
         numbers = [self.numbers[rank] for rank in survivors]
         has_member = any(number is not None for number in numbers)
-        vacant = [number for number in range(self.size) if has_member and number not in numbers]
+        vacant = self._vacant(numbers) if has_member else []
         waiting = [place for place, number in enumerate(numbers) if number is None]
         joined = dict(zip(waiting, vacant, strict=False))
         return Job(
@@ -99,7 +115,46 @@ class Job:
             self.size,
             self.epoch + 1,
             tuple(joined.values()),
+            self.respawn,
         )
+
+    def with_new_processes(self, started: Counter[int]) -> Job:
+        """Return the job with new processes for the numbers that nobody has, if it respawns; collective.
+
+        `started`: how many were started for each number since all had joined; read and counted on the lowest rank.
+        """
+        if not self.respawn or not self.members:
+            return self
+        while vacant := self._agreed_vacant(started):
+            mpi = respawning.start(self.mpi, len(vacant))
+            if mpi is not None:
+                return self._with(mpi, vacant)
+        return self
+
+    def _agreed_vacant(self, started: Counter[int]) -> list[int]:
+        """Return the numbers for which processes are to be started now, and count them; collective."""
+        vacant: list[int] = self.mpi.bcast([each for each in self._vacant(self.numbers) if started[each] < ATTEMPTS])
+        if self.failed():  # then what arrived may be wrong
+            raise RankFailedError("a rank died while new processes were to start")
+        started.update(vacant)
+        return vacant
+
+    def _with(self, mpi: MPI.Intracomm, vacant: list[int]) -> Job:
+        """Return the job with new processes, the last ones of `mpi`, and describe it to them."""
+        described = (
+            (*self.numbers, *vacant),
+            (*self.originals, *vacant),
+            self.size,
+            self.epoch,
+            tuple(sorted((*self.joined, *vacant))),
+            True,
+        )
+        mpi.Set_name(self.mpi.Get_name())
+        mpi.bcast((mpi.Get_name(), described))
+        return Job(mpi, *described)
+
+    def _vacant(self, numbers: Sequence[int | None]) -> list[int]:
+        return [number for number in range(self.size) if number not in numbers]
 
     def make_members(self) -> MPI.Comm:
         """Return an MPI communicator of the members, in the order of their numbers; collective, also over spares."""
@@ -129,6 +184,8 @@ class Job:
         """Tell the waiting spares that this member makes no further calls, and wait until they know."""
         from ..support.native import MPI
 
+        if self.respawn:
+            respawning.end_apart()
         limit = Deadline(END_S)
         for rank, number in enumerate(self.numbers):
             if number is None:
@@ -241,8 +298,9 @@ class ShrunkJob:
         made_within: MadeWithin,
         words: Words | None = None,
         engines: list[_core.Engine] | None = None,
+        started: Counter[int] | None = None,
     ) -> None:
-        """See the class. `words`, `engines`: on a member, of the communicator that stops."""
+        """See the class. `words`, `engines`: on a member, of the communicator that stops. `started`: see `Job`."""
         self.job = job
         self.name = name = job.mpi.Get_name()
         self.rank, self.size = job.mpi.rank, job.mpi.size
@@ -252,6 +310,7 @@ class ShrunkJob:
         self._arguments = arguments
         self._make = made_within
         self._next = job
+        self._started = Counter[int]() if started is None else started
         pairs = zip(job.numbers, job.originals, strict=True)
         named = [original if number is None else number for number, original in pairs]
         waiting = Words(
@@ -297,14 +356,19 @@ class ShrunkJob:
         """Leave the collectives as they are."""
 
     def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Any:
-        self._next = self.job.after(comm, self._shrinking.members)
-        members = self._next.make_members()
+        self._next = self.job.after(cast("MPI.Intracomm", comm), self._shrinking.members)
+        made = [comm]
         try:
-            comm.Barrier()  # if a rank has no members, this is revoked
+            self._next = self._next.with_new_processes(self._started)
+            made.append(self._next.mpi)
+            members = self._next.make_members()
+            if members:
+                made.append(members)
+            self._next.mpi.Barrier()  # if a rank has no members, this is revoked
             return self._make(members, limit, arguments) if members else _Waiting()
         except BaseException:
-            if members:
-                members.Revoke()  # other ranks may wait for this one in collectives of MPI
+            for each in made:
+                each.Revoke()  # other ranks may wait for this one in collectives of MPI
             raise
 
 

@@ -9,13 +9,9 @@ survivors, another rank has died.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
-import signal
-import sys
 import threading
 import time
-import traceback
 from collections import defaultdict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -24,6 +20,7 @@ from ..agreement.shrinking import follows_death, tag_of_survivors
 from ..partial_allreduce.collective import PartialAllreduce
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
+from .respawning import JOIN_S, end_process
 from .whole_calls import WholeCall
 
 if TYPE_CHECKING:
@@ -37,10 +34,8 @@ if TYPE_CHECKING:
     from .job import Job
     from .members import Membership
 
-__all__ = ["JOIN_S", "Joining", "NotProvidedError", "Plan", "Sender", "described"]
+__all__ = ["Joining", "NotProvidedError", "Plan", "Sender", "described"]
 
-JOIN_S = 50.0
-"""Time limit for a rank to join, from its becoming a member; the survivors wait a little longer."""
 PAUSE_S = 0.2e-3
 """Between looks for messages."""
 PART = 1 << 30
@@ -257,16 +252,7 @@ class Joining:
 
     def give_up(self, error: BaseException | None) -> NoReturn:
         """End this process: the survivors, which wait for it, continue without it."""
-        try:
-            if error is not None and not isinstance(error, RankFailedError | StallError):
-                traceback.print_exception(error)
-            why = "its program has ended" if error is None else error
-            print(f"pycollectives: {self._subject}, cannot join the others and ends: {why}", file=sys.stderr)
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            while True:  # to MPI, a process that exits is not dead
-                os.kill(os.getpid(), signal.SIGKILL)
+        end_process(self._subject, error)
 
     @contextlib.contextmanager
     def _ends(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ import pickle
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -112,7 +113,7 @@ def _owner_has_left() -> None:
 
 
 class Membership(WholeCalls):
-    """The members of one communicator. `job`: with its spares, if it was made with some.
+    """The members of one communicator. `job`: its job, if dead ranks are replaced.
 
     Attributes
     ----------
@@ -146,6 +147,7 @@ class Membership(WholeCalls):
         self._provides: list[Callable[[], Any]] = []
         self._joining: Joining | None = None  # on a rank that replaces a dead one, until it is installed
         self._joined: Joining | None = None  # until its next creation
+        self._started = Counter[int]()  # new processes for each number since the last `install`
         self.is_installed = True
 
     @property
@@ -172,10 +174,14 @@ class Membership(WholeCalls):
         self._joined, self._joining = self._joining, None
         self._continue()
 
-    def end(self) -> None:
-        """Tell waiting spares that this rank makes no further calls."""
+    def end_newcomer(self) -> None:
+        """End the process if this rank has not joined."""
         if self._joining is not None:
             self._joining.give_up(sys.exc_info()[1])
+
+    def end(self) -> None:
+        """Tell waiting spares that this rank makes no further calls."""
+        self.end_newcomer()
         job = self._shrinking.job if isinstance(self._shrinking, ShrunkJob) else self._job
         if job is not None:
             job.end()
@@ -187,7 +193,9 @@ class Membership(WholeCalls):
     def refuse(self, call: str) -> None:
         """Raise ValueError if a service does not continue after a death."""
         if self._job is not None and call not in REPLACED:
-            raise ValueError(f"{call}: expected {', '.join(REPLACED)}, mean, agree or is_same_on_all_ranks with spares")
+            raise ValueError(
+                f"{call}: expected {', '.join(REPLACED)}, mean, agree or is_same_on_all_ranks with spares or respawn"
+            )
         if call not in CONTINUING:
             raise ValueError(
                 f"{call}: expected {', '.join(CONTINUING)}, mean, agree or is_same_on_all_ranks with "
@@ -205,9 +213,14 @@ class Membership(WholeCalls):
         self._provides = [_owner_has_left if each == provide else each for each in self._provides]
 
     @property
-    def has_spares(self) -> bool:
-        """Whether ranks can be replaced."""
+    def replaces(self) -> bool:
+        """Whether spares or new processes replace dead ranks."""
         return self._job is not None
+
+    @property
+    def respawns(self) -> bool:
+        """Whether new processes replace dead ranks."""
+        return self._job is not None and self._job.respawn
 
     def retry(self, action: Callable[[], T], deadline: Deadline) -> T:
         """Return the result of `action`; if a rank has died, recover and call it again."""
@@ -373,7 +386,7 @@ class Membership(WholeCalls):
         )
         if self._job is None:
             return ShrunkCommunicator(comm, self.members, words)
-        return ShrunkJob(self._job, comm._arguments, comm._made_within, words, comm._engines)
+        return ShrunkJob(self._job, comm._arguments, comm._made_within, words, comm._engines, self._started)
 
     def _resume(self, change: MembershipChange, deadline: Deadline) -> None:
         context = self._context
@@ -432,6 +445,7 @@ class Membership(WholeCalls):
         for made in self._made.values():
             made.recoverable.resume()
         self.is_installed = True
+        self._started.clear()
         if self._context.rendezvous.is_closing:
             self._context.engine.leave()
 

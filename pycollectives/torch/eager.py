@@ -56,8 +56,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         on one CUDA device. Move the model to its device first.
     comm
         A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
-        closes it with itself. With spares, a rank that replaces a dead one gets parameters, buffers and state from a
-        survivor.
+        closes it with itself. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and
+        state from a survivor.
     policy
         When a round may start: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: once half of
         the ranks have arrived. See docs/semantics.md.
@@ -424,7 +424,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     # ------------------------------------------------------------------------------------------------ newcomers
 
-    _accepts_spares = True
+    _accepts_newcomers = True
 
     def _state(self) -> dict[str, Any]:
         own = {"steps": self._steps, "unsynchronized": self._unsynchronized, "buckets": self._fused()}

@@ -110,7 +110,7 @@ class InitialState:
 
     def share(self, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
         """Share the state with ranks that replace dead ones. On such a rank, restore the state of a survivor."""
-        if self._membership is not None and self._membership.has_spares:
+        if self._membership is not None and self._membership.replaces:
             self._membership.state(provide, restore)
 
     def end_sharing(self, provide: Callable[[], Any]) -> None:

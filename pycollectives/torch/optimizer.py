@@ -25,7 +25,7 @@ from .initial_state import InitialState
 from .module_buffers import ModuleBuffers
 from .operations import Operations, meet, synchronize
 from .parameters import Signature, check_one_device, name_of, parameters_of
-from .refusals import check_model, check_no_ddp, check_optimizer, check_spares, open_wrappers
+from .refusals import check_model, check_no_ddp, check_optimizer, check_replaces, open_wrappers
 from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     _flush_waits_for_all: ClassVar[bool] = True
     """Whether all ranks have called `flush` when it returns."""
 
-    _accepts_spares: ClassVar[bool] = False
+    _accepts_newcomers: ClassVar[bool] = False
     """Whether a rank that replaces a dead one continues with the state of a survivor."""
 
     def __init__(
@@ -183,7 +183,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
         check_optimizer(self.optimizer)
-        check_spares(self._comm, type(self).__name__, accepted=self._accepts_spares)
+        check_replaces(self._comm, type(self).__name__, accepted=self._accepts_newcomers)
         self._timeout = checked_timeout(self._timeout)
         check_model(self._model)
         options, waits = check()

@@ -23,7 +23,7 @@ __all__ = [
     "check_model",
     "check_no_ddp",
     "check_optimizer",
-    "check_spares",
+    "check_replaces",
     "open_optimizers",
     "open_wrappers",
 ]
@@ -135,11 +135,11 @@ def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
             )
 
 
-def check_spares(comm: Communicator, name: str, *, accepted: bool) -> None:
+def check_replaces(comm: Communicator, name: str, *, accepted: bool) -> None:
     """Raise ValueError if a communicator replaces dead ranks, and an optimizer has no state for them."""
     membership = comm._context.membership
-    if membership is not None and membership.has_spares and not accepted:
-        raise ValueError(f"{name}: expected a communicator without spares, which get no state of it")
+    if membership is not None and membership.replaces and not accepted:
+        raise ValueError(f"{name}: expected a communicator without spares and respawn: newcomers get no state of it")
 
 
 def check_model(model: torch.nn.Module | None) -> None:

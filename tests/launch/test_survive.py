@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from killer import WITH_FAULT_TOLERANCE
+from killer import WITH_FAULT_TOLERANCE, WITH_RESPAWN
 from launcher import environment, launcher, run
 
 pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
@@ -42,3 +42,13 @@ def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure, program)
     assert record["lost"] == (3 + 2 if on_failure == "raise" else 0)
     assert (record["wrong"], record["verified"], record["kills"], record["program"]) == (0, True, 2, program)
     assert "# pycollectives Survival" in job.out, job
+
+
+def test_new_processes_replace_the_dead(tmp_path):
+    """The rounds of all ranks go on, after more deaths than there are ranks."""
+    options = ["--kills", "5", "--every", "0.1", "--heal", "respawn", "--json", str(tmp_path / "survive.jsonl")]
+    job = run([*launcher(), *WITH_RESPAWN, "-n", "4", sys.executable, str(BENCH), *options], limit=90, env=environment())
+    assert job.status == 0, job
+    (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
+    assert (record["wrong"], record["verified"], record["kills"], record["ranks"]) == (0, True, 5, 4)
+    assert 0 < record["kill_to_full_ms"]["p50"] < 20_000, record

@@ -1,11 +1,11 @@
-"""Spares take the numbers of dead ranks in an EagerOptimizer, with the model of a survivor, and no step is lost."""
+"""Dead ranks are replaced in an EagerOptimizer, with the model of a survivor, and no step is lost."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from killer import WITH_FAULT_TOLERANCE
+from killer import WITH_RESPAWN
 from launcher import launcher, mpirun
 from nightly import nightly_unless
 
@@ -15,25 +15,24 @@ pytestmark = [
     pytest.mark.timeout(240),  # each rank imports PyTorch, which takes long where ranks share a core
 ]
 
-RANKS, SPARES, STEPS = 6, 2, 150
-MEMBERS = RANKS - SPARES
+MEMBERS, SPARES, STEPS = 4, 2, 150
 
 
-def job(policy, deaths, uniform="", **options):
+def job(policy, deaths, uniform="", spares=SPARES, **options):
     """Return the weights of each rank that has ended: the number of steps of each member, as it knows them.
 
     `uniform`: whether all buckets must have the same; otherwise the steps of dead ranks may differ.
     """
     outcome = mpirun(
-        RANKS,
+        MEMBERS + spares,
         "torch_spares.py",
-        *(SPARES, policy, STEPS, json.dumps(options), *deaths),
+        *(spares, policy, STEPS, json.dumps(options), *deaths),
         limit=200,
-        options=WITH_FAULT_TOLERANCE,
+        options=WITH_RESPAWN,
         PYC_STALL_WARNING="30",
     )
     assert outcome.status == 0, outcome
-    ended = [rank for rank in range(RANKS) if outcome.said(rank)]
+    ended = [rank for rank in range(2 * MEMBERS) if outcome.said(rank)]
     assert len(ended) == MEMBERS, outcome  # each dead rank is replaced
     counts = []
     for rank in ended:
@@ -57,6 +56,12 @@ def test_a_newcomer_makes_the_steps_of_the_dead_rank(moment, options):
     """Under "full" all ranks are in the same step: the weights are those of a job without deaths, bit for bit."""
     deaths = ["0:0.2", ["2:0.2@1", "3:0.01@1", "1:0.05@1", "2:0.3@1"][moment]]
     for counts in job("full", deaths, uniform=True, **options):
+        assert counts == [STEPS] * MEMBERS
+
+
+@pytest.mark.nightly
+def test_a_new_process_makes_the_steps_of_the_dead_rank():
+    for counts in job("full", ["0:0.2", "2:0.2@1"], uniform=True, spares=0):
         assert counts == [STEPS] * MEMBERS
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "SIGNALS",
     "TOLD_WITHIN_S",
     "WITH_FAULT_TOLERANCE",
+    "WITH_RESPAWN",
     "Kill",
     "Told",
     "check_shrunk",
@@ -38,6 +39,8 @@ __all__ = [
 
 # Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
 WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
+WITH_RESPAWN = (*WITH_FAULT_TOLERANCE, "--prtemca", "state_base_recoverable", "1")
+"""Lets new processes die too."""
 
 SHAPES = {"flat": "1", "mixed": "2", "board": "all"}
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)

@@ -1,21 +1,26 @@
-"""Ranks die while an EagerOptimizer trains; spares take their numbers. Weights count the steps of each rank.
+"""Ranks die while an EagerOptimizer trains, and are replaced. Weights count the steps of each rank.
 
 torch_spares.py RANKS SPARES POLICY STEPS OPTIONS VICTIM:SECONDS[@EPOCH]...    SECONDS after so many changes
+
+SPARES take the numbers of the dead; if 0, new processes do, whose lines have the numbers from RANKS on.
 """
 
 import json
+import os
 import signal
+import sys
 
 import numpy as np
 import torch
-from common import WORLD, arguments, say
+from common import WORLD, arguments
 
 import pycollectives as pc
 from pycollectives.torch import EagerOptimizer
 
-spares, policy, steps, options, *deaths = arguments()
+is_new = "PYC_RESPAWNED" in os.environ
+spares, policy, steps, options, *deaths = sys.argv[2:] if is_new else arguments()
 times = {int(rank): time for rank, _, time in (death.partition(":") for death in deaths)}
-seconds, _, epoch = times.get(WORLD.rank, "-1").partition("@")
+seconds, _, epoch = times.get(-1 if is_new else WORLD.rank, "-1").partition("@")
 signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGKILL))
 torch.set_num_threads(1)
 
@@ -33,7 +38,8 @@ class Model(torch.nn.Module):
         return -sum(count[rank] for count in self.counts) + self.norm(features).square().mean() * 1e-3
 
 
-with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=30.0) as comm:
+replaced_by = {"spares": int(spares)} if int(spares) else {"respawn": True}
+with pc.Communicator(WORLD, on_failure="continue", timeout=30.0, **replaced_by) as comm:
     model = Model(comm.size)
     groups = [{"params": model.counts.parameters()}, {"params": model.norm.parameters(), "momentum": 0.9}]
     inner = torch.optim.SGD(groups, lr=comm.size)
@@ -64,4 +70,5 @@ with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=3
     same = comm.is_same_on_all_ranks(everything.numpy()) and comm.is_same_on_all_ranks(rates)
     uniform = all(torch.equal(count, model.counts[0]) for count in model.counts)
     least = torch.stack([*model.counts]).amin(0)  # of the three buckets
-    say("begun at", begun, "same", same, "uniform", uniform, *least.tolist())
+    number = comm.size + comm.rank if is_new else WORLD.rank
+    print(f"rank {number}: begun at", begun, "same", same, "uniform", uniform, *least.tolist(), flush=True)

@@ -12,7 +12,7 @@ from eager import backward, eager, ranks, sgd, weights  # noqa: E402
 
 import pycollectives as pc  # noqa: E402
 from pycollectives.torch import DecentralizedOptimizer, EagerOptimizer  # noqa: E402
-from pycollectives.torch.refusals import check_spares  # noqa: E402
+from pycollectives.torch.refusals import check_replaces  # noqa: E402
 
 
 def on_meta(parameters):
@@ -97,8 +97,8 @@ def test_sparse_gradients_are_refused():
     ranks(1, program)
 
 
-def test_only_an_optimizer_with_a_state_for_newcomers_accepts_spares():
-    comm = SimpleNamespace(_context=SimpleNamespace(membership=SimpleNamespace(has_spares=True)))
-    check_spares(comm, "it", accepted=EagerOptimizer._accepts_spares)
+def test_only_an_optimizer_with_a_state_for_newcomers_accepts_newcomers():
+    comm = SimpleNamespace(_context=SimpleNamespace(membership=SimpleNamespace(replaces=True)))
+    check_replaces(comm, "it", accepted=EagerOptimizer._accepts_newcomers)
     with pytest.raises(ValueError, match="it: expected a communicator without spares"):
-        check_spares(comm, "it", accepted=DecentralizedOptimizer._accepts_spares)
+        check_replaces(comm, "it", accepted=DecentralizedOptimizer._accepts_newcomers)
