@@ -214,7 +214,7 @@ def _victim(comm: pc.Communicator, what: str, choice: np.random.Generator) -> in
 def _continue(
     comm: pc.Communicator, program: Program, deaths: list[_Death], what: str, *, heals: bool
 ) -> list[tuple[float, ...]]:
-    """Make steps while victims die; return the `TIMES` of all survivors in seconds. `heals`: they are replaced."""
+    """Make steps while victims die, and are replaced if `heals`; return the `TIMES` of all survivors in seconds."""
     changed: list[float] = []
     comm.on_change(lambda _: changed.append(time.monotonic()))
     past: list[int] = []  # the victims

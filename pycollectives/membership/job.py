@@ -38,7 +38,7 @@ LOOK_S = 0.2
 """Seconds between a spare's looks for members that have died, or have ended during a change."""
 
 ATTEMPTS = 3
-"""How many processes are started for a number before the survivors continue without: they may not join."""
+"""How many processes are started for a number before the survivors continue without it."""
 
 _sending: list[MPI.Request] = []
 """Sends that may be incomplete."""
@@ -119,7 +119,7 @@ class Job:
         )
 
     def with_new_processes(self, started: Counter[int]) -> Job:
-        """Return the job with new processes for the numbers that nobody has, if it respawns; collective.
+        """Return the job with new processes for the vacant numbers, if it respawns; collective.
 
         `started`: how many were started for each number since all had joined; read and counted on the lowest rank.
         """

@@ -1,7 +1,7 @@
 """Processes that replace dead ranks: the survivors start the program again, by MPI_Comm_spawn.
 
 A new process announces itself in the constructor of its communicator. When all have done so, it merges with the
-survivors, and joins them as a spare does (joining.py). If it does not get there, it ends itself. Then the survivors do
+survivors, and joins them as a spare does (joining.py). If it does not get there, it ends itself, and the survivors do
 not merge: MPI_Intercomm_merge would wait for it indefinitely.
 """
 
@@ -61,7 +61,7 @@ def start(mpi: MPI.Intracomm, count: int) -> MPI.Intracomm | None:
     """Start the program again, `count` times, and return a communicator with the new processes last; collective.
 
     They call `join`. Returns None if one of them ends before that, or, with a warning, if MPI cannot start them.
-    Only the lowest rank calls MPI_Comm_spawn and waits for them: a rank that dies meanwhile is an error of MPI on the
+    Only the lowest rank calls MPI_Comm_spawn and waits for them: a death during this time is an error of MPI on the
     others. If one dies in the few milliseconds of `_connected`, MPI does not return, and the process ends.
     """
     from ..support.native import MPI
@@ -70,7 +70,7 @@ def start(mpi: MPI.Intracomm, count: int) -> MPI.Intracomm | None:
     port = mpi.bcast(MPI.Open_port() if new is not None and _all_are_there(new) else None)
     try:
         if port is not None:
-            mpi.Barrier()  # nobody has died
+            mpi.Barrier()  # all have lived until here
     except MPI.Exception:
         port = None
         raise
@@ -122,7 +122,7 @@ def join() -> MPI.Intracomm:
     parent.Send([b"\1", MPI.BYTE], 0, HERE)
     port = parent.recv(None, 0, HERE)  # at most until `_limit`
     if port is None:
-        raise RankFailedError("another rank has died meanwhile")
+        raise RankFailedError("another rank has died")
     merged = _connected(lambda: MPI.COMM_WORLD.Connect(port), is_new=True)
     os.environ[VARIABLE] = "0"
     _limit.cancel()
@@ -131,7 +131,7 @@ def join() -> MPI.Intracomm:
 
 def _connected(connect: Callable[[], MPI.Intercomm], *, is_new: bool) -> MPI.Intracomm:
     """Return a communicator of survivors and new processes; end the process if MPI does not make it."""
-    hung = RuntimeError(f"MPI has not connected the new processes within {CONNECT_S:g} s: another rank died meanwhile")
+    hung = RuntimeError(f"MPI has not connected the new processes within {CONNECT_S:g} s: another rank may have died")
     limit = threading.Timer(CONNECT_S, end_process, ["a rank that connects to new processes", hung])
     limit.daemon = True
     limit.start()
@@ -148,7 +148,7 @@ def end_apart() -> None:
     """Let MPI_Finalize not wait for the processes of other jobs, such as new ones.
 
     In Open MPI (5.0.11) it meets all of them. If some have died, the others leave this meeting at different times, and
-    the last one waits for ever: 1 of 12 jobs with three deaths. This sets the number of communicators to meet on.
+    the last one waits indefinitely (1 of 12 jobs with three deaths). This sets the number of communicators to meet on.
     """
     with contextlib.suppress(OSError, ValueError):  # another MPI
         ctypes.c_int.in_dll(ctypes.CDLL("libmpi.so.40"), "ompi_comm_num_dyncomm").value = 0
