@@ -47,7 +47,8 @@ def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure, program)
 def test_new_processes_replace_the_dead(tmp_path):
     """The rounds of all ranks go on, after more deaths than there are ranks."""
     options = ["--kills", "5", "--every", "0.1", "--heal", "respawn", "--json", str(tmp_path / "survive.jsonl")]
-    job = run([*launcher(), *WITH_RESPAWN, "-n", "4", sys.executable, str(BENCH), *options], limit=90, env=environment())
+    command = [*launcher(), *WITH_RESPAWN, "-n", "4", sys.executable, str(BENCH), *options]
+    job = run(command, limit=90, env=environment())
     assert job.status == 0, job
     (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
     assert (record["wrong"], record["verified"], record["kills"], record["ranks"]) == (0, True, 5, 4)
