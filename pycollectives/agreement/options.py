@@ -297,7 +297,7 @@ def _warn_of_singletons() -> None:
             f"{variable} says {announced} ranks, MPI.COMM_WORLD has 1: every rank works alone, since the launcher does "
             f"not belong to {LIBRARY}; use that MPI's own mpirun, or srun --mpi=pmix",
             RuntimeWarning,
-            stacklevel=5,  # the user's call of Communicator
+            stacklevel=6,  # the user's call of Communicator
         )
 
 
