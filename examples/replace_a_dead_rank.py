@@ -1,4 +1,4 @@
-"""Train while ranks die: a spare rank takes the place of a dead one, with the model of a survivor.
+r"""Train while ranks die: a spare rank takes the place of a dead one, with the model of a survivor.
 
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 5 python examples/replace_a_dead_rank.py
 
@@ -7,7 +7,8 @@ kills itself after a second. You can kill another rank by its process number, wh
 
 With `--respawn` no rank waits. The survivors start a new process instead:
 
-    mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 4 python examples/replace_a_dead_rank.py --respawn
+    mpirun --with-ft ulfm --mca async_mpi_finalize 1 --prtemca state_base_recoverable 1 --oversubscribe -n 4 \
+        python examples/replace_a_dead_rank.py --respawn
 """
 
 import os

@@ -53,6 +53,10 @@ JOB = _options(
     click.option("--time", "-t", help="Time limit: minutes, hours:minutes:seconds or days-hours:minutes:seconds."),
     click.option("--job-name", "-J"),
     click.option("--launcher", help=f"One of {', '.join(profiles.LAUNCHERS)}."),
+    click.option(
+        "--on-failure",
+        help="raise: a death ends the job. continue: the other ranks continue (only with --launcher mpirun).",
+    ),
     click.option("--launcher-option", "launcher_options", multiple=True, help="E.g. --launcher-option=--mpi=pmix."),
     click.option("--folder", default="runs", show_default=True, help="Folder of logs (JOB.log) and results (JOB/)."),
     click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),

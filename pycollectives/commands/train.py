@@ -115,6 +115,13 @@ def _choices(command: Any) -> Any:
     show_default=True,
     help="If a rank dies: all end, or the others continue without it (mpirun --with-ft ulfm).",
 )
+@click.option(
+    "--at-least",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="With --on-failure continue: if fewer ranks are left, write a checkpoint and exit with 75, as after SIGUSR1.",
+)
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint in the output folder, if there is one.")
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
@@ -126,6 +133,7 @@ def train(
     ranks_per_node: int | None,
     allow_not_finite: bool,
     on_failure: OnFailure,
+    at_least: int,
     **options: Any,
 ) -> None:
     """Train with METHOD: a name and its options.
@@ -146,7 +154,7 @@ def train(
         settings = settings_.Settings.read(config, given)
         if resume and settings.output is None:
             raise ValueError("--resume needs --output: that is where the checkpoint is")
-        code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node, allow_not_finite, on_failure)
+        code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node, allow_not_finite, on_failure, at_least)
     except (Exception, KeyboardInterrupt) as error:
         failing.explain(failures, error)
         code = 1
@@ -162,6 +170,7 @@ def _run(
     ranks_per_node: int | None,
     allow_not_finite: bool,
     on_failure: OnFailure,
+    at_least: int,
 ) -> int:
     from .. import Communicator
     from ..train import job
@@ -169,7 +178,15 @@ def _run(
 
     own = world if on_failure == "raise" else world.Dup()  # it may be revoked
     with Communicator(own, ranks_per_node=ranks_per_node) as comm:
-        summary = job.run(settings, comm, is_signalled=signals, resume=resume, show=True, on_failure=on_failure)
+        summary = job.run(
+            settings,
+            comm,
+            is_signalled=signals,
+            resume=resume,
+            show=True,
+            on_failure=on_failure,
+            at_least=at_least,
+        )
     reports = world.rank == min({*range(world.size)} - {*summary.lost})
     if not summary.finished:
         if reports:

@@ -80,7 +80,7 @@ def on_change(comm: Communicator, callback: Callable[[MembershipChange], None]) 
 
 
 def state(comm: Communicator, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
-    """Pass the state of the program to ranks that replace dead ones; `Communicator(spares=k)` has such ranks.
+    """Pass the state of the program to ranks that replace dead ones, with `spares` or `respawn` of `Communicator`.
 
     Make this call on every rank, after the collectives are created, and before the loop that the state describes. A
     rank that replaces a dead one calls `restore` with the result of `provide` on the lowest survivor. Other ranks
@@ -91,7 +91,7 @@ def state(comm: Communicator, provide: Callable[[], Any], restore: Callable[[Any
     ----------
     provide
         Returns arrays and objects that can be pickled, such as a dictionary of the model and the number of the step.
-        With spares, `state` calls it once, to find errors. It must not raise, or call this communicator.
+        With such ranks, `state` calls it once, to find errors. It must not raise, or call this communicator.
     restore
         A function of a value that `provide` has returned.
 

@@ -86,8 +86,7 @@ class Job:
     @classmethod
     def joined_by(cls) -> Job:
         """Return the job of `with_new_processes`, in a new process; collective."""
-        mpi = respawning.join()
-        name, described = mpi.bcast(None)
+        mpi, (name, *described) = respawning.join()
         mpi.Set_name(name)
         return cls(mpi, *described)
 
@@ -126,9 +125,19 @@ class Job:
         if not self.respawn or not self.members:
             return self
         while vacant := self._agreed_vacant(started):
-            mpi = respawning.start(self.mpi, len(vacant))
+            described = (
+                (*self.numbers, *vacant),
+                (*self.originals, *vacant),
+                self.size,
+                self.epoch,
+                tuple(sorted((*self.joined, *vacant))),
+                True,
+            )
+            name = self.mpi.Get_name()
+            mpi = respawning.start(self.mpi, len(vacant), (name, *described))
             if mpi is not None:
-                return self._with(mpi, vacant)
+                mpi.Set_name(name)
+                return Job(mpi, *described)
         return self
 
     def _agreed_vacant(self, started: Counter[int]) -> list[int]:
@@ -138,20 +147,6 @@ class Job:
             raise RankFailedError("a rank died while new processes were to start")
         started.update(vacant)
         return vacant
-
-    def _with(self, mpi: MPI.Intracomm, vacant: list[int]) -> Job:
-        """Return the job with new processes, the last ones of `mpi`, and describe it to them."""
-        described = (
-            (*self.numbers, *vacant),
-            (*self.originals, *vacant),
-            self.size,
-            self.epoch,
-            tuple(sorted((*self.joined, *vacant))),
-            True,
-        )
-        mpi.Set_name(self.mpi.Get_name())
-        mpi.bcast((mpi.Get_name(), described))
-        return Job(mpi, *described)
 
     def _vacant(self, numbers: Sequence[int | None]) -> list[int]:
         return [number for number in range(self.size) if number not in numbers]
@@ -311,6 +306,7 @@ class ShrunkJob:
         self._make = made_within
         self._next = job
         self._started = Counter[int]() if started is None else started
+        self._deadline = Deadline(0)
         pairs = zip(job.numbers, job.originals, strict=True)
         named = [original if number is None else number for number, original in pairs]
         waiting = Words(
@@ -320,6 +316,7 @@ class ShrunkJob:
 
     def run(self, deadline: Deadline) -> Any:
         """Return the communicator of the new members; on a spare that still waits, something in its place."""
+        self._deadline = deadline
         try:
             made = self._shrinking.run(deadline)
         finally:
@@ -359,16 +356,20 @@ class ShrunkJob:
         self._next = self.job.after(cast("MPI.Intracomm", comm), self._shrinking.members)
         made = [comm]
         try:
+            began = time.monotonic()
             self._next = self._next.with_new_processes(self._started)
+            self._deadline.extend(time.monotonic() - began)  # new processes have a limit of their own
             made.append(self._next.mpi)
             members = self._next.make_members()
             if members:
                 made.append(members)
             self._next.mpi.Barrier()  # if a rank has no members, this is revoked
             return self._make(members, limit, arguments) if members else _Waiting()
-        except BaseException:
+        except BaseException as error:
             for each in made:
                 each.Revoke()  # other ranks may wait for this one in collectives of MPI
+            if isinstance(error, Exception) and self._next.mpi is not comm:  # a new process may differ from the others
+                raise RankFailedError(f"new processes: {error}") from error
             raise
 
 

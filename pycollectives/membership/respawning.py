@@ -1,8 +1,8 @@
 """Processes that replace dead ranks: the survivors start the program again, by MPI_Comm_spawn.
 
-A new process announces itself in the constructor of its communicator. When all have done so, it merges with the
-survivors, and joins them as a spare does (joining.py). If it does not get there, it ends itself, and the survivors do
-not merge: MPI_Intercomm_merge would wait for it indefinitely.
+Only the lowest survivor starts the processes, and waits until each has announced itself in the constructor of its
+communicator, before all connect. During this time, a death of a survivor is an error of MPI on the others, and a new
+process ends itself if it cannot announce itself. In the calls that connect, MPI does not return if a rank dies.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import threading
 import time
 import traceback
 import warnings
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
+from ..support.interrupts import interrupts_later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,102 +33,134 @@ __all__ = ["JOIN_S", "check_world", "end_apart", "end_process", "is_respawned", 
 
 JOIN_S = 50.0
 """Time limit for a rank to join, from its becoming a member; the survivors wait a little longer."""
+START_S = 50.0
+"""Time limit for a new process, from its start to the constructor of its communicator."""
 CONNECT_S = 20.0
 """Time limit for MPI to connect new processes, which takes some milliseconds."""
 PAUSE_S = 1e-3
 """Between looks for new processes."""
-HERE = 0
-"""Tag of messages between new processes and survivors before they merge."""
+TAG = 0
+"""Of messages between new processes and the survivor that has started them."""
 VARIABLE = "PYC_RESPAWNED"
-"""Set in the environment of a process that replaces a dead rank: "1" until it has merged, then "0"."""
+"""Set in the environment of a new process, which removes it."""
+OF_THE_LAUNCHER = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "SLURM_", f"{VARIABLE}=")
+"""How variables begin that are not passed to a new process, which gets its own from the launcher."""
+BEGIN = "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.chdir(sys.argv[2]); os.execvp('env', sys.argv[3:])"
+"""What a new process executes first: an alarm ends it if it does not get on, even in MPI_Init."""
+
+_folder = str(Path.cwd())  # the program may change it
+_new_process = os.getpid() if os.environ.pop(VARIABLE, None) else None  # until it has merged
+_was_new = _new_process is not None
 
 
 def is_respawned() -> bool:
     """Whether this process was started to replace a dead rank, and has not merged yet."""
-    return os.environ.get(VARIABLE) == "1"
+    return _new_process == os.getpid()  # otherwise a child of it
 
 
 def check_world(comm: MPI.Comm) -> None:
     """Raise RuntimeError if a process that replaces a dead rank makes a communicator of its own MPI_COMM_WORLD."""
     from ..support.native import MPI
 
-    if VARIABLE in os.environ and comm == MPI.COMM_WORLD:
+    if _was_new and comm == MPI.COMM_WORLD:
         raise RuntimeError(
-            "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors: make the communicator "
-            "with respawn=True first, and others of its mpi_comm"
+            "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors: a program with "
+            "respawn=True makes that communicator first, and no other one of several ranks"
         )
 
 
-def start(mpi: MPI.Intracomm, count: int) -> MPI.Intracomm | None:
+def start(mpi: MPI.Intracomm, count: int, description: object) -> MPI.Intracomm | None:
     """Start the program again, `count` times, and return a communicator with the new processes last; collective.
 
-    They call `join`. Returns None if one of them ends before that, or, with a warning, if MPI cannot start them.
-    Only the lowest rank calls MPI_Comm_spawn and waits for them: a death during this time is an error of MPI on the
-    others. If one dies in the few milliseconds of `_connected`, MPI does not return, and the process ends.
+    They get the description from `join`. Returns None if one of them does not come, or if MPI cannot start them.
     """
     from ..support.native import MPI
 
     new = _spawned(count) if mpi.rank == 0 else None
-    port = mpi.bcast(MPI.Open_port() if new is not None and _all_are_there(new) else None)
+    told: tuple[str, object] | None = None
     try:
-        if port is not None:
+        ready = new is not None and _all_have_come(new, mpi)
+        _wait_for(mpi.Ibarrier())  # the lowest rank comes last
+        with interrupts_later():
+            port = mpi.bcast(MPI.Open_port() if ready else None)
+            if port is None:
+                return None
             mpi.Barrier()  # all have lived until here
-    except MPI.Exception:
-        port = None
-        raise
+            told = (port, description)
+            _tell(new, told)
+            return _connected(lambda: mpi.Accept(port), is_new=False)
     finally:
+        if told is None:
+            _tell(new, None)
         if new is not None:
-            for rank in range(new.Get_remote_size()):
-                with contextlib.suppress(MPI.Exception):  # it has ended
-                    new.send(port, rank, HERE)
-    return None if port is None else _connected(lambda: mpi.Accept(port), is_new=False)
+            new.Free()
 
 
 def _spawned(count: int) -> MPI.Intercomm | None:
     """Start processes; with a warning None if MPI cannot."""
     from ..support.native import MPI
 
-    info = MPI.Info.Create()
-    info.Set("wdir", os.getcwd())
+    given = os.fsdecode(Path("/proc/self/environ").read_bytes()).split("\0")  # not those that the program has set
+    environment = [setting for setting in given if "=" in setting and not setting.startswith(OF_THE_LAUNCHER)]
+    program = [sys.executable, *sys.orig_argv[1:]]
+    begin = ["-S", "-E", "-c", BEGIN, str(round(START_S)), _folder, "env", *environment, f"{VARIABLE}=1", *program]
     try:
-        return MPI.COMM_SELF.Spawn("env", [f"{VARIABLE}=1", sys.executable, *sys.orig_argv[1:]], count, info)
+        return MPI.COMM_SELF.Spawn(sys.executable, begin, count)
     except MPI.Exception as error:
         warnings.warn(f"respawn: MPI starts no process, and the others continue: {error}", stacklevel=2)
         return None
-    finally:
-        info.Free()
 
 
-def _all_are_there(new: MPI.Intercomm) -> bool:
-    """Wait until all new processes have announced themselves, or one has ended."""
+def _all_have_come(new: MPI.Intercomm, mpi: MPI.Intracomm) -> bool:
+    """Wait until all new processes have announced themselves; False if one has ended, or a survivor has given up."""
     from ..support.native import MPI
 
     announced = bytearray(1)
-    missing, alive, limit = new.Get_remote_size(), True, Deadline(1.2 * JOIN_S)
-    while missing and alive:  # MPI reports no death here
-        if new.Iprobe(MPI.ANY_SOURCE, HERE):
-            new.Recv([announced, MPI.BYTE], MPI.ANY_SOURCE, HERE)
+    missing, limit = new.Get_remote_size(), Deadline(1.2 * START_S)
+    while missing:  # MPI does not report their deaths here
+        if new.Iprobe(MPI.ANY_SOURCE, TAG):
+            new.Recv([announced, MPI.BYTE], MPI.ANY_SOURCE, TAG)
             missing -= 1
-            alive = announced[0] == 1
+            if announced[0] == 0:
+                return False
+        elif limit.passed or mpi.Is_revoked():
+            return False
         else:
             time.sleep(PAUSE_S)
-            alive = not limit.passed
-    return alive
+    return True
 
 
-def join() -> MPI.Intracomm:
-    """Return the communicator of `start`, in a new process; collective."""
+def _wait_for(request: MPI.Request) -> None:
+    """Wait as `request.Wait`, but let signals interrupt it."""
+    while not request.Test():
+        time.sleep(PAUSE_S)
+
+
+def _tell(new: MPI.Intercomm | None, told: tuple[str, object] | None) -> None:
+    """Tell new processes where to connect, or with None to end."""
+    from ..support.native import MPI
+
+    for rank in range(0 if new is None else new.Get_remote_size()):
+        with contextlib.suppress(MPI.Exception):  # it has ended
+            cast("MPI.Intercomm", new).send(told, rank, TAG)
+
+
+def join() -> tuple[MPI.Intracomm, Any]:
+    """Return the communicator of `start`, and the description, in a new process; collective."""
+    global _new_process
     from ..support.native import MPI
 
     parent = MPI.Comm.Get_parent()
-    parent.Send([b"\1", MPI.BYTE], 0, HERE)
-    port = parent.recv(None, 0, HERE)  # at most until `_limit`
-    if port is None:
-        raise RankFailedError("another rank has died")
+    signal.alarm(round(2 * START_S))  # the survivor that has started it waits for others, and may die
+    parent.Send([b"\1", MPI.BYTE], 0, TAG)
+    told = parent.recv(None, 0, TAG)
+    if told is None:
+        raise RankFailedError("another process has ended, or did not come in time")
+    port, description = told
     merged = _connected(lambda: MPI.COMM_WORLD.Connect(port), is_new=True)
-    os.environ[VARIABLE] = "0"
-    _limit.cancel()
-    return merged
+    signal.alarm(0)
+    _new_process = None
+    return merged, description
 
 
 def _connected(connect: Callable[[], MPI.Intercomm], *, is_new: bool) -> MPI.Intracomm:
@@ -151,7 +185,8 @@ def end_apart() -> None:
     the last one waits indefinitely (1 of 12 jobs with three deaths). This sets the number of communicators to meet on.
     """
     with contextlib.suppress(OSError, ValueError):  # another MPI
-        ctypes.c_int.in_dll(ctypes.CDLL("libmpi.so.40"), "ompi_comm_num_dyncomm").value = 0
+        library = ctypes.CDLL("libmpi.so.40", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        ctypes.c_int.in_dll(library, "ompi_comm_num_dyncomm").value = 0
 
 
 def end_process(subject: str, error: BaseException | None) -> NoReturn:
@@ -168,19 +203,17 @@ def end_process(subject: str, error: BaseException | None) -> NoReturn:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _end_unmerged(error: BaseException | None) -> None:
-    """End a new process that has not merged, and tell the survivors."""
-    from ..support.native import MPI
+def _end_unmerged() -> None:
+    """End a new process whose program ends before it has merged, and tell the survivor that has started it."""
+    if not is_respawned():
+        return
+    try:
+        from ..support.native import MPI
 
-    if is_respawned():
-        MPI.Comm.Get_parent().Send([b"\0", MPI.BYTE], 0, HERE)
-        end_process("a process that was started to replace a dead rank", error)
+        MPI.Comm.Get_parent().Send([b"\0", MPI.BYTE], 0, TAG)
+    finally:
+        end_process("a process that was started to replace a dead rank", None)
 
 
-_limit = threading.Timer(
-    JOIN_S, _end_unmerged, [StallError(f"it has not made its communicator with respawn=True within {JOIN_S:g} s")]
-)
-if is_respawned():
-    _limit.daemon = True
-    _limit.start()
-    atexit.register(_end_unmerged, None)
+if _was_new:
+    atexit.register(_end_unmerged)

@@ -54,6 +54,7 @@ class Profile:
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     lines: list[str] = dataclasses.field(default_factory=list)
     launcher: str = "srun"
+    on_failure: str = "raise"
     launcher_options: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -64,6 +65,11 @@ class Profile:
                 continue
             if complaint := check(value):
                 raise ValueError(f"{key}: expected {complaint}, got {value!r}")
+        if self.on_failure == "continue" and self.launcher != "mpirun":
+            raise ValueError(
+                f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: of others it is not "
+                "known whether they let the other ranks live"
+            )
         if seconds(self.time) <= self.signal_before:
             raise ValueError(
                 f"time: expected more than the {self.signal_before} s before its end at which the job is told to stop "
@@ -145,6 +151,10 @@ def _launcher(value: object) -> str | None:
     return None if value in LAUNCHERS else f"one of {', '.join(LAUNCHERS)}"
 
 
+def _on_failure(value: object) -> str | None:
+    return None if value in ("raise", "continue") else "raise or continue"
+
+
 def _device(value: object) -> str | None:
     return None if value in DEVICES else f"one of {', '.join(DEVICES)}"
 
@@ -174,6 +184,7 @@ CHECKS: dict[str, Callable[[object], str | None]] = {
     "environment": _environment,
     "lines": _lines,
     "launcher": _launcher,
+    "on_failure": _on_failure,
     "launcher_options": _lines,
 }
 OPTIONAL = {"cpus_per_task", "device", "gpus_per_node", "gpus_per_task", "partition", "constraint", "account"}

@@ -22,7 +22,9 @@ LONGEST = 120
 """Characters of a setting that are compared: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
 
 
-def require_same_settings(settings: Settings, comm: Communicator, *, resume: bool, on_failure: str = "raise") -> None:
+def require_same_settings(
+    settings: Settings, comm: Communicator, *, resume: bool, on_failure: str = "raise", at_least: int = 0
+) -> None:
     """Compare the settings of all ranks, and check that they see the same output folder; collective.
 
     Call it before any other communication: if batches or numbers of steps differ, ranks exchange different messages.
@@ -30,14 +32,16 @@ def require_same_settings(settings: Settings, comm: Communicator, *, resume: boo
     Raises
     ------
     MismatchError
-        Settings, `resume`, `on_failure` or the versions of this package differ; names ranks and values. On all ranks.
+        Settings, `resume`, `on_failure`, `at_least` or the versions of this package differ; names ranks and values. On
+        all ranks.
     ValueError
         The output folder cannot be written, or ranks do not share it. On all ranks.
     StallError
         Some ranks did not come within the communicator's timeout.
     """
     comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
-    comm.agree("train", lambda: _Texts({**_asked(settings, resume), "on_failure": on_failure}))
+    of_deaths = {"on_failure": on_failure, "at_least": str(at_least)}
+    comm.agree("train", lambda: _Texts({**_asked(settings, resume), **of_deaths}))
     if settings.output is not None:
         output.require_shared(settings.output, comm.mpi_comm)
 

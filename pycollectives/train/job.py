@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from ..agreement.consistency import describe_ranks
 from ..communicator import Communicator
 from ..support.errors import StallError
+from ..support.validation import checked_integer
 from . import checkpoint, output, survivors
 from .agreement import require_same_data, require_same_settings
 from .arrays import on_host, to_host
@@ -103,6 +104,7 @@ def run(
     resume: bool = False,
     show: bool = False,
     on_failure: OnFailure = "raise",
+    at_least: int = 1,
 ) -> Summary:
     """Train as the settings say; collective.
 
@@ -121,6 +123,8 @@ def run(
     on_failure
         "continue": if ranks die, the others continue without them. Requires an MPI that survives deaths, as
         `Communicator.shrink` does. Closes `comm`, and after a death revokes its `mpi_comm`.
+    at_least
+        With "continue": if fewer ranks are left, stop as if signalled, so that a job with all ranks can resume.
 
     Returns
     -------
@@ -132,8 +136,8 @@ def run(
     TypeError
         `settings` or `comm` has another type.
     MismatchError
-        Settings, `resume`, `on_failure`, the versions of this package or the data differ between ranks; names ranks
-        and values.
+        Settings, `resume`, `on_failure`, `at_least`, the versions of this package or the data differ between ranks;
+        names ranks and values.
     ValueError
         A setting cannot be met, a checkpoint does not fit, the ranks do not share the output folder, or another
         training writes there.
@@ -146,13 +150,16 @@ def run(
         raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
     if on_failure not in get_args(OnFailure):
         raise ValueError(f"on_failure: expected one of {', '.join(get_args(OnFailure))}; got {on_failure!r}")
+    checked_integer("at_least", at_least, at_least=1, at_most=comm.size)
     if on_failure == "raise":
+        if at_least > 1:
+            raise ValueError(f"at_least: expected 1 with on_failure 'raise', got {at_least}")
         with contextlib.closing(_Member(settings, comm, is_signalled, show=show)) as member:
             return member.attempt(comm, resume=resume)
     survivors.require_possible(comm)
     if not METHODS.find(settings.method).can_lose_ranks:  # type: ignore[attr-defined]
         raise ValueError(f"on_failure 'continue': method {settings.method.name!r} cannot lose a rank")
-    with contextlib.closing(_Member(settings, comm, is_signalled, show=show, continues=True)) as member:
+    with contextlib.closing(_Member(settings, comm, is_signalled, show=show, at_least=at_least)) as member:
         return _with_survivors(member, comm, resume=resume)
 
 
@@ -183,6 +190,7 @@ class _Member:
     """One rank of a training: the state that it keeps if others die, and a run's steps, which restart after a death.
 
     `number`: this rank's number when the training began, which selects its files and its injected load.
+    `at_least`: the survivors train on if they are so many; 0: a death is an error.
     """
 
     def __init__(
@@ -192,9 +200,9 @@ class _Member:
         is_signalled: Callable[[], bool],
         *,
         show: bool,
-        continues: bool = False,
+        at_least: int = 0,
     ) -> None:
-        self.settings, self.is_signalled, self.show, self.continues = settings, is_signalled, show, continues
+        self.settings, self.is_signalled, self.show, self.at_least = settings, is_signalled, show, at_least
         self.is_stopped = False  # by whichever rank, which may have died since
         self.placement: Placement | None = None
         self.number, self.ranks = comm.rank, comm.size
@@ -203,6 +211,11 @@ class _Member:
         self.totals = Totals(self.clock, comm.size)
         self.curve: Curve | None = None
         self._is_made = False
+
+    @property
+    def continues(self) -> bool:
+        """Whether the others train on if ranks die."""
+        return self.at_least > 0
 
     def close(self) -> None:
         """Delete temporary files."""
@@ -213,7 +226,8 @@ class _Member:
         """Agree with the other ranks, and train; collective."""
         settings = self.settings
         on_failure = "continue" if self.continues else "raise"
-        require_same_settings(settings, comm, resume=resume, on_failure=on_failure)
+        require_same_settings(settings, comm, resume=resume, on_failure=on_failure, at_least=self.at_least)
+        self.is_stopped = self.is_stopped or comm.size < self.at_least
         agreed = Placement.agreed(settings, comm)
         self.placement = self.placement or agreed  # the model stays on its device
         with self.placement.in_use(), output.locked(settings.output, comm.mpi_comm):

@@ -211,6 +211,34 @@ def test_a_preempted_training_is_resumed(jobs):
     assert json.loads(steps[0])["compute_s"] > 0.9  # of the first start: the second has not begun anew
 
 
+DIES = (
+    "import os, signal; from pycollectives.train.replica import Replica; step = Replica.step\n"
+    "def dies(replica, number, *given):\n"
+    "    is_victim = os.environ.get('OMPI_COMM_WORLD_RANK') == '1' and 'SLURM_RESTART_COUNT' not in os.environ\n"
+    "    if number == 3 and is_victim:\n"
+    "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    "    return step(replica, number, *given)\n"
+    "Replica.step = dies\n"
+)
+"""A module that Python imports at its start: rank 1 of a job's first start dies."""
+
+
+@pytest.mark.parametrize("at_least", [1, 3])
+def test_a_rank_dies_in_a_training_that_continues(jobs, at_least):
+    """Its survivors train on, or are queued again with all ranks if they are too few."""
+    (jobs.folder / "sitecustomize.py").write_text(DIES)
+    (jobs.folder / "profile.toml").write_text(f"environment = {{PYTHONPATH = '{jobs.folder}'}}")
+    options = ["--profile", "profile.toml", "-p", "gh", "--nodes", 3, *MPIRUN, "--on-failure", "continue"]
+    training = "train synchronous --model hyperplane --data hyperplane,dimensions=3,points=240 --batch 12 --epochs 3"
+    training += f" --on-failure continue --at-least {at_least} --output {{results}} --resume"
+    job = jobs.submit(*options, "--", "python", "-m", "pycollectives", *training.split())
+    jobs.wait_for_end(job)
+    summary = jobs.result(job, "summary.json")
+    assert (summary["finished"], summary["lost"]) == (True, [1] if at_least == 1 else []), jobs.log(job)
+    assert ("=== queued again" in jobs.log(job)) == (at_least == 3)
+    assert "=== status 0" in jobs.log(job)
+
+
 def test_a_signal_that_comes_before_the_program(jobs):
     """There is nothing to stop yet: the job is queued again at once."""
     profile = jobs.folder / "early.toml"

@@ -67,21 +67,30 @@ def test_whenever_ranks_die(tmp_path, seed):
     check(tmp_path, source.choice(METHODS), deaths)
 
 
+RANK_0_DIES = """\
+import os, signal
+if os.environ.get("OMPI_COMM_WORLD_RANK") == "0" and os.environ.get("DIES"):
+    from pycollectives.train.replica import Replica
+    step = Replica.step
+    def dies(replica, number, *given):
+        if number == 10:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(replica, number, *given)
+    Replica.step = dies
+"""
+"""A module that Python imports at its start: if the environment has DIES, rank 0 dies in step 10."""
+
+
+def command(tmp_path):
+    """Return the arguments of `train` of a short job."""
+    (tmp_path / "sitecustomize.py").write_text(RANK_0_DIES)
+    said = ["synchronous", "--model", "hyperplane", "--data", "hyperplane,dimensions=3,points=240", "--batch", 8]
+    return [*said, "--optimizer", "sgd,rate=0.02", "--output", tmp_path / "run"]
+
+
 def test_the_command(tmp_path):
     """The lowest rank that is left writes the summary; two ranks can resume what three have written."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, signal\n"
-        "if os.environ.get('OMPI_COMM_WORLD_RANK') == '0' and os.environ.get('DIES'):\n"
-        "    from pycollectives.train.replica import Replica\n"
-        "    step = Replica.step\n"
-        "    def dies(replica, number, *given):\n"
-        "        if number == 10:\n"
-        "            os.kill(os.getpid(), signal.SIGKILL)\n"
-        "        return step(replica, number, *given)\n"
-        "    Replica.step = dies\n"
-    )
-    said = ["synchronous", "--model", "hyperplane", "--data", "hyperplane,dimensions=3,points=240", "--batch", 8]
-    said += ["--optimizer", "sgd,rate=0.02", "--output", tmp_path / "run"]
+    said = command(tmp_path)
     job = train(*said, "--on-failure", "continue", options=WITH_FAULT_TOLERANCE, path=tmp_path, ranks=4, DIES="1")
     assert "rank 0 died: 3 of 4 ranks continue from about step 10" in job.err, job
     assert "finished" in job.out, job
@@ -91,6 +100,25 @@ def test_the_command(tmp_path):
     resumed = train(*said, "--resume", "--epochs", 12, ranks=2)
     assert resumed.status == 0, resumed
     assert len(json.loads((tmp_path / "run" / "summary.json").read_text())["curve"]) == 13
+
+
+def test_too_few_survivors_stop_with_a_checkpoint(tmp_path):
+    """As after a signal, so that a batch script queues the job again; all ranks resume it then."""
+    said = [*command(tmp_path), "--on-failure", "continue", "--at-least", 4, "--resume"]
+    job = train(*said, options=WITH_FAULT_TOLERANCE, path=tmp_path, ranks=4, DIES="1")
+    assert job.status == 75, job
+    assert "Stopped at step 11, checkpoint in" in job.err, job  # the three have taken one step
+    resumed = train(*said, options=WITH_FAULT_TOLERANCE, path=tmp_path, ranks=4)
+    assert resumed.status == 0, resumed
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["lost"], summary["ranks"], summary["finished"]) == ([], 4, True)
+    assert len(summary["curve"]) == 11
+
+
+def test_at_least_so_many_ranks_need_a_job_that_continues(tmp_path):
+    job = train(*command(tmp_path), "--at-least", 2, ranks=2)
+    assert job.status == 1, job
+    assert "at_least: expected 1 with on_failure 'raise', got 2" in job.err, job
 
 
 @pytest.mark.parametrize(

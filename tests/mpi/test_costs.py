@@ -34,6 +34,6 @@ def test_a_table_that_only_one_rank_cannot_read_is_an_error_on_all(monkeypatch):
             raise RuntimeWarning("a table of another machine")
         return False
 
-    monkeypatch.setattr("pycollectives.communicator.is_tuned", is_tuned)
+    monkeypatch.setattr("pycollectives.membership.opening.is_tuned", is_tuned)
     with pytest.raises(RuntimeWarning if MPI.COMM_WORLD.rank == 0 else pc.MismatchError, match="of another machine"):
         pc.Communicator(MPI.COMM_WORLD, timeout=60)

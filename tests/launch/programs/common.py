@@ -11,6 +11,9 @@ from mpi4py import MPI  # noqa: E402
 
 WORLD = MPI.COMM_WORLD
 
+is_new = MPI.Comm.Get_parent() != MPI.COMM_NULL
+"""Whether survivors have started this process in the place of a dead rank."""
+
 
 def arguments() -> list[str]:
     """Return the arguments after the number of ranks, which must be that of the job: a wrong launcher starts one."""

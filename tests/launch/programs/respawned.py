@@ -6,23 +6,25 @@ respawned.py RANKS SPARES POLICY STEPS VICTIM:EPOCH:SECONDS...    SECONDS after 
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
-from common import WORLD
+from common import WORLD, is_new
 
 import pycollectives as pc
 
 spares, policy, steps, *deaths = sys.argv[2:]
 times = {(int(rank), int(epoch)): float(time) for rank, epoch, time in (death.split(":") for death in deaths)}
-signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGKILL))
-is_new = "PYC_RESPAWNED" in os.environ
+
 with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), respawn=True, timeout=30.0) as comm:
 
     def is_doomed() -> None:
         """Die as the arguments say."""
-        if (comm.rank, comm.epoch) in times:
-            signal.setitimer(signal.ITIMER_REAL, times.pop((comm.rank, comm.epoch)))
+        if (seconds := times.pop((comm.rank, comm.epoch), None)) is not None:
+            death = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGKILL])  # also in calls of MPI
+            death.daemon = True
+            death.start()
 
     step, flushed, total = 0, False, np.zeros(1000, np.int64)
     is_doomed()

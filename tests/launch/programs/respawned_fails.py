@@ -8,12 +8,11 @@ import signal
 import sys
 
 import numpy as np
-from common import WORLD, say
+from common import WORLD, is_new, say
 
 import pycollectives as pc
 
 how = sys.argv[2]
-is_new = "PYC_RESPAWNED" in os.environ
 if is_new and how == "raises":
     raise FileNotFoundError("the data is not there")
 if is_new and how == "exits":

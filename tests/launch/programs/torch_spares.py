@@ -6,18 +6,16 @@ SPARES take the numbers of the dead; if 0, new processes do, whose lines have th
 """
 
 import json
-import os
 import signal
 import sys
 
 import numpy as np
 import torch
-from common import WORLD, arguments
+from common import WORLD, arguments, is_new
 
 import pycollectives as pc
 from pycollectives.torch import EagerOptimizer
 
-is_new = "PYC_RESPAWNED" in os.environ
 spares, policy, steps, options, *deaths = sys.argv[2:] if is_new else arguments()
 times = {int(rank): time for rank, _, time in (death.partition(":") for death in deaths)}
 seconds, _, epoch = times.get(-1 if is_new else WORLD.rank, "-1").partition("@")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 from mpi4py import MPI
 
+from pycollectives.membership import job as jobs
 from pycollectives.membership import respawning
 from pycollectives.membership.job import ATTEMPTS, Job
 from pycollectives.support import native
-from pycollectives.support.errors import RankFailedError
+from pycollectives.support.deadline import Deadline
+from pycollectives.support.errors import MismatchError, RankFailedError
 
 
 class Played:
@@ -31,11 +38,11 @@ class Played:
 
 @pytest.fixture
 def started(monkeypatch):
-    """The communicators with new processes, and how many of those each has."""
+    """The communicators with new processes, how many of those each has, and what they are told."""
     made = []
 
-    def start(mpi, count):
-        made.append((Played(), count))
+    def start(mpi, count, description):
+        made.append((Played(), count, description))
         return made[-1][0]
 
     monkeypatch.setattr(respawning, "start", start)
@@ -46,11 +53,10 @@ def started(monkeypatch):
 def test_new_processes_take_the_numbers_that_no_spare_has(started):
     job = Job(Played(), (0, 3, 2), (0, 3, 4), 5, 7, (2,), respawn=True)
     new = job.with_new_processes(Counter())
-    ((mpi, count),) = started
+    ((mpi, count, told),) = started
     assert count == 2
     assert new == Job(mpi, (0, 3, 2, 1, 4), (0, 3, 4, 1, 4), 5, 7, (1, 2, 4), respawn=True)
-    (told,) = mpi.sent  # to the new processes
-    assert told == ("the job", (new.numbers, new.originals, 5, 7, (1, 2, 4), True))
+    assert told == ("the job", new.numbers, new.originals, 5, 7, (1, 2, 4), True)
 
 
 @pytest.mark.parametrize(
@@ -81,59 +87,150 @@ def test_a_death_before_the_start_is_an_error(started, monkeypatch):
     assert started == []
 
 
-def test_the_survivors_continue_if_mpi_starts_nothing(monkeypatch):
-    def spawn(*_):
-        raise MPI.Exception(MPI.ERR_SPAWN)
+class NewProcesses:
+    """An intercommunicator with new processes; each announces itself by 1, or its end by 0."""
 
-    played = {name: getattr(MPI, name) for name in ("Info", "Exception")}
-    monkeypatch.setattr(native, "MPI", SimpleNamespace(COMM_SELF=SimpleNamespace(Spawn=spawn), **played))
-    survivors = Played()
-    with pytest.warns(UserWarning, match="respawn: MPI starts no process, and the others continue: MPI_ERR_SPAWN"):
-        assert respawning.start(survivors, 1) is None
-    assert survivors.sent == [None]  # the others are told
+    def __init__(self, *announced, count=2):
+        self.announced, self.told = [*announced], []
+        self.Get_remote_size, self.Free = lambda: count, lambda: None
+
+    def Iprobe(self, *_):  # noqa: N802
+        return bool(self.announced)
+
+    def Recv(self, buffer, *_):  # noqa: N802
+        buffer[0][0] = self.announced.pop(0)
+
+    def send(self, told, rank, _):
+        self.told.append((rank, told))
+
+
+@pytest.fixture
+def survivors():
+    """The lowest of them; the others are there at once."""
+    played = Played()
+    played.Ibarrier = lambda: SimpleNamespace(Test=lambda: True)
+    played.Is_revoked, played.Barrier = lambda: False, lambda: None
+    return played
+
+
+def start_with(new, survivors, monkeypatch):
+    monkeypatch.setattr(respawning, "_spawned", lambda count: new)
+    monkeypatch.setattr(respawning, "_connected", lambda connect, is_new: "all")
+    return respawning.start(survivors, 2, "description")
+
+
+def test_processes_that_have_come_are_told_where_to_connect(monkeypatch, survivors):
+    new = NewProcesses(1, 1)
+    assert start_with(new, survivors, monkeypatch) == "all"
+    (port,) = survivors.sent
+    assert new.told == [(0, (port, "description")), (1, (port, "description"))]
 
 
 @pytest.mark.parametrize("announced", [[1, 0], [1]], ids=["one has ended", "one says nothing"])
-def test_survivors_do_not_wait_for_processes_that_have_ended(monkeypatch, announced):
+def test_survivors_do_not_wait_for_processes_that_have_ended(monkeypatch, survivors, announced):
     """Nor does a process that waits for another."""
-    monkeypatch.setattr(respawning, "JOIN_S", 0.1)
-    told = []
-
-    def receive(buffer, *_):
-        buffer[0][0] = announced.pop(0)
-
-    new = SimpleNamespace(Get_remote_size=lambda: 2, Iprobe=lambda *_: bool(announced), Recv=receive)
-    new.send = lambda port, rank, _: told.append((rank, port))
-    monkeypatch.setattr(respawning, "_spawned", lambda count: new)
-    assert respawning.start(Played(), 2) is None
-    assert told == [(0, None), (1, None)]
+    monkeypatch.setattr(respawning, "START_S", 0.1)
+    new = NewProcesses(*announced)
+    assert start_with(new, survivors, monkeypatch) is None
+    assert new.told == [(0, None), (1, None)]
+    assert survivors.sent == [None]  # the other survivors are told
 
 
-def test_a_death_before_they_connect_is_told_to_new_processes(monkeypatch):
-    told = []
-    new = SimpleNamespace(Get_remote_size=lambda: 1, send=lambda port, rank, _: told.append(port))
-    monkeypatch.setattr(respawning, "_spawned", lambda count: new)
-    monkeypatch.setattr(respawning, "_all_are_there", lambda new: True)
-    survivors = Played()
+def test_survivors_that_have_given_up_do_not_wait(monkeypatch, survivors):
+    survivors.Is_revoked = lambda: True
+    new = NewProcesses()
+    assert start_with(new, survivors, monkeypatch) is None
+    assert new.told == [(0, None), (1, None)]
 
-    def barrier():
+
+@pytest.mark.parametrize("call", ["Ibarrier", "bcast", "Barrier"])
+def test_a_death_is_told_to_new_processes(monkeypatch, survivors, call):
+    def fails(*_):
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
-    survivors.Barrier = barrier
+    setattr(survivors, call, fails)
+    new = NewProcesses(1, 1)
     with pytest.raises(MPI.Exception):
-        respawning.start(survivors, 1)
-    assert told == [None]
+        start_with(new, survivors, monkeypatch)
+    assert new.told == [(0, None), (1, None)]
+
+
+def test_the_survivors_continue_if_mpi_starts_nothing(monkeypatch, survivors):
+    def spawn(*_):
+        raise MPI.Exception(MPI.ERR_SPAWN)
+
+    played = {name: getattr(MPI, name) for name in ("Exception", "Open_port")}
+    monkeypatch.setattr(native, "MPI", SimpleNamespace(COMM_SELF=SimpleNamespace(Spawn=spawn), **played))
+    with pytest.warns(UserWarning, match="respawn: MPI starts no process, and the others continue: MPI_ERR_SPAWN"):
+        assert respawning.start(survivors, 1, "") is None
+    assert survivors.sent == [None]
 
 
 def test_a_new_process_does_not_use_its_own_world(monkeypatch):
     respawning.check_world(MPI.COMM_WORLD)
-    monkeypatch.setenv(respawning.VARIABLE, "0")
+    monkeypatch.setattr(respawning, "_was_new", True)
     respawning.check_world(MPI.COMM_SELF)
     with pytest.raises(RuntimeError, match=r"MPI\.COMM_WORLD contains no survivors"):
         respawning.check_world(MPI.COMM_WORLD)
 
 
-def test_a_process_is_new_until_it_has_merged(monkeypatch):
-    assert not respawning.is_respawned()
-    monkeypatch.setenv(respawning.VARIABLE, "1")
-    assert respawning.is_respawned()
+def test_what_a_new_process_is_and_its_children_are_not():
+    """A child that imports the package, or is forked, does not end itself as one that has not joined."""
+    program = (
+        "import os, sys, subprocess; from pycollectives.membership.respawning import is_respawned\n"
+        "assert is_respawned() and 'PYC_RESPAWNED' not in os.environ\n"
+        "os.fork() or os._exit(is_respawned())\n"
+        "assert os.wait()[1] == 0\n"
+        "subprocess.run([sys.executable, '-c', 'from pycollectives.membership.respawning import is_respawned as i; '\n"
+        "                'assert not i()'], check=True)\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYC_RESPAWNED": "1"}, check=True, timeout=60)
+
+
+def test_the_alarm_of_a_new_process_outlives_the_start_of_its_program(tmp_path):
+    """It ends a program that hangs, in the folder and with the variables of the others."""
+    program = "import os, time; print(os.getcwd(), os.environ['OURS'], flush=True); time.sleep(60)"
+    begin = ["-S", "-E", "-c", respawning.BEGIN, "1", str(tmp_path), "env", "OURS=it is", sys.executable, "-c", program]
+    job = subprocess.run([sys.executable, *begin], capture_output=True, text=True, timeout=30, check=False)
+    assert job.stdout == f"{tmp_path} it is\n"
+    assert job.returncode == -signal.SIGALRM
+
+
+class Revocable(Played):
+    """A communicator that notes whether it was revoked."""
+
+    def __init__(self):
+        super().__init__()
+        self.revoked = False
+        self.Barrier = lambda: None
+
+    def Revoke(self):  # noqa: N802
+        self.revoked = True
+
+
+@pytest.mark.parametrize("has_new", [True, False])
+def test_what_a_new_process_does_wrong_ends_no_survivor(monkeypatch, has_new):
+    """It may have other options, of which all ranks get MismatchError. Without new processes it is no death."""
+    merged, members, shrunk = Revocable(), Revocable(), Revocable()
+    monkeypatch.setattr(Job, "make_members", lambda job: members)
+
+    def with_new_processes(job, started):
+        time.sleep(0.2)
+        return Job(merged, (0, 1), (0, 1), 2, respawn=True) if has_new else job
+
+    monkeypatch.setattr(Job, "with_new_processes", with_new_processes)
+
+    def make(*_):
+        raise MismatchError("ranks_per_node")
+
+    job = Job(Played(), (0, 1), (0, 1), 2, respawn=True)
+    shrinking = SimpleNamespace(members=(0,), is_over=False)
+    shrinking.run = lambda deadline: shrunk_job._made_within(shrunk, None, ())
+    monkeypatch.setattr(jobs, "Shrinking", lambda *_: shrinking)
+    shrunk_job = jobs.ShrunkJob(job, (), make)
+    deadline = Deadline(0.1)
+    with pytest.raises(RankFailedError if has_new else MismatchError, match="ranks_per_node"):
+        shrunk_job.run(deadline)
+    assert (shrunk.revoked, members.revoked, merged.revoked) == (True, True, has_new)  # others may wait on them
+    assert not deadline.passed  # new processes have a limit of their own

@@ -126,6 +126,17 @@ def test_what_is_particular_to_a_template(name, line):
         assert (line in script) == (other == name or (line == "launch=(srun " and other != "maverick2")), other
 
 
+def test_ranks_that_may_die():
+    script = scripts.render(profiles.built_in("generic", {"launcher": "mpirun", "on_failure": "continue"}), [COMMAND])
+    assert "launch=(mpirun --with-ft ulfm --mca async_mpi_finalize 1 " in script
+    assert "--with-ft" not in scripts.render(profiles.built_in("generic", {"launcher": "mpirun"}), [COMMAND])
+    for launcher in ("srun", "ibrun"):
+        with pytest.raises(ValueError, match=f"with 'continue', expected the launcher mpirun, got {launcher}"):
+            profiles.built_in("generic", {"launcher": launcher, "on_failure": "continue"})
+    with pytest.raises(ValueError, match="on_failure: expected raise or continue, got 'ignore'"):
+        profiles.built_in("generic", {"on_failure": "ignore"})
+
+
 def test_gpu_memory_is_not_sent_from_nodes_without():
     script = scripts.render(profiles.built_in("piz-daint", {"constraint": "mc"}), [COMMAND])
     assert "MPICH_RDMA_ENABLED_CUDA" not in script
@@ -402,7 +413,7 @@ def test_the_commands_of_the_documentation(tmp_path):
     [profile] = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "cluster.toml").write_text(profile)
     commands = re.findall(r"^```\n(python -m pycollectives slurm .*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(commands) == 3
+    assert len(commands) == 4
     environment = {**os.environ, **stand_in(tmp_path, "cat > script; bash -n script")}
     for command in commands:
         words = shlex.split(command.replace("\\\n", ""))[1:]
