@@ -357,8 +357,10 @@ class ShrunkJob:
         made = [comm]
         try:
             began = time.monotonic()
-            self._next = self._next.with_new_processes(self._started)
-            self._deadline.extend(time.monotonic() - began)  # new processes have a limit of their own
+            try:
+                self._next = self._next.with_new_processes(self._started)
+            finally:
+                self._deadline.extend(time.monotonic() - began)  # new processes have a limit of their own
             made.append(self._next.mpi)
             members = self._next.make_members()
             if members:

@@ -16,9 +16,8 @@ import sys
 import threading
 import time
 import traceback
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
@@ -35,6 +34,8 @@ JOIN_S = 50.0
 """Time limit for a rank to join, from its becoming a member; the survivors wait a little longer."""
 START_S = 50.0
 """Time limit for a new process, from its start to the constructor of its communicator."""
+ANSWER_S = 10.0
+"""Time limit for new processes to answer once all have announced themselves."""
 CONNECT_S = 20.0
 """Time limit for MPI to connect new processes, which takes some milliseconds."""
 PAUSE_S = 1e-3
@@ -42,15 +43,19 @@ PAUSE_S = 1e-3
 TAG = 0
 """Of messages between new processes and the survivor that has started them."""
 VARIABLE = "PYC_RESPAWNED"
-"""Set in the environment of a new process, which removes it."""
-OF_THE_LAUNCHER = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "SLURM_", f"{VARIABLE}=")
+"""Set to its number in the environment of a new process, which removes it."""
+OF_THE_LAUNCHER = (b"OMPI_", b"PMIX_", b"PRTE_", b"PMI_", b"SLURM_", VARIABLE.encode())
 """How variables begin that are not passed to a new process, which gets its own from the launcher."""
-BEGIN = "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.chdir(sys.argv[2]); os.execvp('env', sys.argv[3:])"
-"""What a new process executes first: an alarm ends it if it does not get on, even in MPI_Init."""
+BEGIN = (
+    "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.chdir(sys.argv[2]); "
+    f"os.environ['{VARIABLE}'] = str(os.getpid()); os.execv(sys.argv[3], sys.argv[3:])"
+)
+"""What a new process executes before its program: an alarm ends it if it does not get on, even in MPI_Init."""
 
-_folder = str(Path.cwd())  # the program may change it
-_new_process = os.getpid() if os.environ.pop(VARIABLE, None) else None  # until it has merged
-_was_new = _new_process is not None
+_folder = Path.cwd()  # this, and the variables, may change before a death
+_environment = Path("/proc/self/environ").read_bytes().split(b"\0")
+_was_new = os.environ.pop(VARIABLE, "") == str(os.getpid())  # a child of a new process is none
+_new_process = os.getpid() if _was_new else None  # until it has merged
 
 
 def is_respawned() -> bool:
@@ -78,36 +83,41 @@ def start(mpi: MPI.Intracomm, count: int, description: object) -> MPI.Intracomm 
 
     new = _spawned(count) if mpi.rank == 0 else None
     told: tuple[str, object] | None = None
+    merged: MPI.Intracomm | None = None
+    is_complete = False
     try:
-        ready = new is not None and _all_have_come(new, mpi)
+        is_complete = new is not None and _all_have_come(new, mpi)
         _wait_for(mpi.Ibarrier())  # the lowest rank comes last
         with interrupts_later():
-            port = mpi.bcast(MPI.Open_port() if ready else None)
+            port = mpi.bcast(MPI.Open_port() if is_complete else None)
             if port is None:
                 return None
             mpi.Barrier()  # all have lived until here
             told = (port, description)
-            _tell(new, told)
-            return _connected(lambda: mpi.Accept(port), is_new=False)
+            merged = _connected(new, told, lambda: mpi.Accept(port), is_new=False)
+        return merged  # noqa: RET504  an interrupt may come at the end of the block above
+    except BaseException:
+        if merged is not None:
+            merged.Revoke()  # others may wait for this rank
+        raise
     finally:
-        if told is None:
+        if told is None and new is not None:
             _tell(new, None)
-        if new is not None:
-            new.Free()
+        if is_complete and new is not None:
+            new.Free()  # otherwise a process may still send, and a later communicator may get its number
 
 
 def _spawned(count: int) -> MPI.Intercomm | None:
-    """Start processes; with a warning None if MPI cannot."""
+    """Start processes; None if MPI cannot."""
     from ..support.native import MPI
 
-    given = os.fsdecode(Path("/proc/self/environ").read_bytes()).split("\0")  # not those that the program has set
-    environment = [setting for setting in given if "=" in setting and not setting.startswith(OF_THE_LAUNCHER)]
+    environment = [setting for setting in _environment if b"=" in setting and not setting.startswith(OF_THE_LAUNCHER)]
     program = [sys.executable, *sys.orig_argv[1:]]
-    begin = ["-S", "-E", "-c", BEGIN, str(round(START_S)), _folder, "env", *environment, f"{VARIABLE}=1", *program]
+    begin = [sys.executable, "-S", "-c", BEGIN, str(round(START_S)), str(_folder), *program]
     try:
-        return MPI.COMM_SELF.Spawn(sys.executable, begin, count)
-    except MPI.Exception as error:
-        warnings.warn(f"respawn: MPI starts no process, and the others continue: {error}", stacklevel=2)
+        return MPI.COMM_SELF.Spawn("env", [*environment, *map(os.fsencode, begin)], count)  # type: ignore[list-item]
+    except Exception as error:
+        print(f"pycollectives: MPI starts no process, and the others continue: {error}", file=sys.stderr, flush=True)
         return None
 
 
@@ -115,18 +125,20 @@ def _all_have_come(new: MPI.Intercomm, mpi: MPI.Intracomm) -> bool:
     """Wait until all new processes have announced themselves; False if one has ended, or a survivor has given up."""
     from ..support.native import MPI
 
-    announced = bytearray(1)
-    missing, limit = new.Get_remote_size(), Deadline(1.2 * START_S)
-    while missing:  # MPI does not report their deaths here
-        if new.Iprobe(MPI.ANY_SOURCE, TAG):
-            new.Recv([announced, MPI.BYTE], MPI.ANY_SOURCE, TAG)
-            missing -= 1
-            if announced[0] == 0:
+    for question, seconds in ((None, 1.2 * START_S), ("ask", ANSWER_S)):  # one may have ended while another started
+        if question is not None:
+            _tell(new, question)
+        announced, missing, limit = bytearray(1), new.Get_remote_size(), Deadline(seconds)
+        while missing:  # MPI does not report their deaths here
+            if new.Iprobe(MPI.ANY_SOURCE, TAG):
+                new.Recv([announced, MPI.BYTE], MPI.ANY_SOURCE, TAG)
+                missing -= 1
+                if announced[0] == 0:
+                    return False
+            elif limit.passed or mpi.Is_revoked():
                 return False
-        elif limit.passed or mpi.Is_revoked():
-            return False
-        else:
-            time.sleep(PAUSE_S)
+            else:
+                time.sleep(PAUSE_S)
     return True
 
 
@@ -136,13 +148,13 @@ def _wait_for(request: MPI.Request) -> None:
         time.sleep(PAUSE_S)
 
 
-def _tell(new: MPI.Intercomm | None, told: tuple[str, object] | None) -> None:
-    """Tell new processes where to connect, or with None to end."""
+def _tell(new: MPI.Intercomm, told: tuple[str, object] | str | None) -> None:
+    """Tell new processes where to connect, or "ask" for an answer, or with None to end."""
     from ..support.native import MPI
 
-    for rank in range(0 if new is None else new.Get_remote_size()):
+    for rank in range(new.Get_remote_size()):
         with contextlib.suppress(MPI.Exception):  # it has ended
-            cast("MPI.Intercomm", new).send(told, rank, TAG)
+            new.send(told, rank, TAG)
 
 
 def join() -> tuple[MPI.Intracomm, Any]:
@@ -152,24 +164,33 @@ def join() -> tuple[MPI.Intracomm, Any]:
 
     parent = MPI.Comm.Get_parent()
     signal.alarm(round(2 * START_S))  # the survivor that has started it waits for others, and may die
-    parent.Send([b"\1", MPI.BYTE], 0, TAG)
-    told = parent.recv(None, 0, TAG)
+    told: Any = "ask"
+    while told == "ask":
+        parent.Send([b"\1", MPI.BYTE], 0, TAG)
+        told = parent.recv(None, 0, TAG)
     if told is None:
         raise RankFailedError("another process has ended, or did not come in time")
     port, description = told
-    merged = _connected(lambda: MPI.COMM_WORLD.Connect(port), is_new=True)
+    merged = _connected(None, told, lambda: MPI.COMM_WORLD.Connect(port), is_new=True)
     signal.alarm(0)
     _new_process = None
     return merged, description
 
 
-def _connected(connect: Callable[[], MPI.Intercomm], *, is_new: bool) -> MPI.Intracomm:
-    """Return a communicator of survivors and new processes; end the process if MPI does not make it."""
+def _connected(
+    new: MPI.Intercomm | None, told: tuple[str, object], connect: Callable[[], MPI.Intercomm], *, is_new: bool
+) -> MPI.Intracomm:
+    """Return a communicator of survivors and new processes; end the process if MPI does not make it.
+
+    `new`: on the rank that tells new processes where to connect.
+    """
     hung = RuntimeError(f"MPI has not connected the new processes within {CONNECT_S:g} s: another rank may have died")
     limit = threading.Timer(CONNECT_S, end_process, ["a rank that connects to new processes", hung])
     limit.daemon = True
     limit.start()
     try:
+        if new is not None:
+            _tell(new, told)
         both = connect()
         merged = both.Merge(high=is_new)
         both.Free()

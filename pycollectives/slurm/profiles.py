@@ -238,7 +238,8 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Profile:
             if isinstance(values.get("environment"), dict):
                 values["environment"] = {**base.get("environment", {}), **values["environment"]}
             values = {**base, **values}
-        _profile(values)  # first without overrides, so that the error names the file only for its own values
+        # First without overrides, so that the error names the file only for its own values.
+        _profile({**values, **({"launcher": overrides["launcher"]} if overrides and "launcher" in overrides else {})})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return _profile({**values, **(overrides or {})})

@@ -227,7 +227,8 @@ class _Member:
         settings = self.settings
         on_failure = "continue" if self.continues else "raise"
         require_same_settings(settings, comm, resume=resume, on_failure=on_failure, at_least=self.at_least)
-        self.is_stopped = self.is_stopped or comm.size < self.at_least
+        is_done = self._is_made and self.training.number >= self.training.steps
+        self.is_stopped = self.is_stopped or (comm.size < self.at_least and not is_done)
         agreed = Placement.agreed(settings, comm)
         self.placement = self.placement or agreed  # the model stays on its device
         with self.placement.in_use(), output.locked(settings.output, comm.mpi_comm):

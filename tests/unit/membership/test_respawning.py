@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -88,10 +89,13 @@ def test_a_death_before_the_start_is_an_error(started, monkeypatch):
 
 
 class NewProcesses:
-    """An intercommunicator with new processes; each announces itself by 1, or its end by 0."""
+    """An intercommunicator with new processes; each announces itself by 1, or its end by 0.
 
-    def __init__(self, *announced, count=2):
-        self.announced, self.told = [*announced], []
+    `silent`: those that end before they are asked whether they are still there.
+    """
+
+    def __init__(self, *announced, count=2, silent=()):
+        self.announced, self.told, self.silent = [*announced], [], silent
         self.Get_remote_size, self.Free = lambda: count, lambda: None
 
     def Iprobe(self, *_):  # noqa: N802
@@ -101,7 +105,26 @@ class NewProcesses:
         buffer[0][0] = self.announced.pop(0)
 
     def send(self, told, rank, _):
-        self.told.append((rank, told))
+        if told != "ask":
+            self.told.append((rank, told))
+        elif rank not in self.silent:
+            self.announced.append(1)
+
+    def _told(self, told):
+        respawning._tell(self, told)
+        return "all"
+
+
+class Revocable(Played):
+    """A communicator that notes whether it was revoked."""
+
+    def __init__(self):
+        super().__init__()
+        self.revoked = False
+        self.Barrier = lambda: None
+
+    def Revoke(self):  # noqa: N802
+        self.revoked = True
 
 
 @pytest.fixture
@@ -115,7 +138,7 @@ def survivors():
 
 def start_with(new, survivors, monkeypatch):
     monkeypatch.setattr(respawning, "_spawned", lambda count: new)
-    monkeypatch.setattr(respawning, "_connected", lambda connect, is_new: "all")
+    monkeypatch.setattr(respawning, "_connected", lambda new, told, connect, is_new: new._told(told))
     return respawning.start(survivors, 2, "description")
 
 
@@ -126,11 +149,16 @@ def test_processes_that_have_come_are_told_where_to_connect(monkeypatch, survivo
     assert new.told == [(0, (port, "description")), (1, (port, "description"))]
 
 
-@pytest.mark.parametrize("announced", [[1, 0], [1]], ids=["one has ended", "one says nothing"])
-def test_survivors_do_not_wait_for_processes_that_have_ended(monkeypatch, survivors, announced):
+@pytest.mark.parametrize(
+    ("announced", "silent"),
+    [([1, 0], ()), ([1], ()), ([1, 1], (0,))],
+    ids=["one has ended", "one says nothing", "one has ended since"],
+)
+def test_survivors_do_not_wait_for_processes_that_have_ended(monkeypatch, survivors, announced, silent):
     """Nor does a process that waits for another."""
     monkeypatch.setattr(respawning, "START_S", 0.1)
-    new = NewProcesses(*announced)
+    monkeypatch.setattr(respawning, "ANSWER_S", 0.1)
+    new = NewProcesses(*announced, silent=silent)
     assert start_with(new, survivors, monkeypatch) is None
     assert new.told == [(0, None), (1, None)]
     assert survivors.sent == [None]  # the other survivors are told
@@ -155,14 +183,29 @@ def test_a_death_is_told_to_new_processes(monkeypatch, survivors, call):
     assert new.told == [(0, None), (1, None)]
 
 
-def test_the_survivors_continue_if_mpi_starts_nothing(monkeypatch, survivors):
+def test_an_interrupt_after_they_have_merged_leaves_nobody_waiting(monkeypatch, survivors):
+    merged = Revocable()
+
+    def connected(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+        return merged
+
+    monkeypatch.setattr(respawning, "_spawned", lambda count: NewProcesses(1, 1))
+    monkeypatch.setattr(respawning, "_connected", connected)
+    with pytest.raises(KeyboardInterrupt):
+        respawning.start(survivors, 2, "description")
+    assert merged.revoked
+
+
+@pytest.mark.parametrize("error", [MPI.Exception(MPI.ERR_SPAWN), ValueError("MPI_ERR_SPAWN")], ids=str)
+def test_the_survivors_continue_if_mpi_starts_nothing(monkeypatch, survivors, capsys, error):
     def spawn(*_):
-        raise MPI.Exception(MPI.ERR_SPAWN)
+        raise error
 
     played = {name: getattr(MPI, name) for name in ("Exception", "Open_port")}
     monkeypatch.setattr(native, "MPI", SimpleNamespace(COMM_SELF=SimpleNamespace(Spawn=spawn), **played))
-    with pytest.warns(UserWarning, match="respawn: MPI starts no process, and the others continue: MPI_ERR_SPAWN"):
-        assert respawning.start(survivors, 1, "") is None
+    assert respawning.start(survivors, 1, "") is None
+    assert "MPI starts no process, and the others continue: MPI_ERR_SPAWN" in capsys.readouterr().err
     assert survivors.sent == [None]
 
 
@@ -185,28 +228,44 @@ def test_what_a_new_process_is_and_its_children_are_not():
         "                'assert not i()'], check=True)\n"
         "os._exit(0)\n"
     )
-    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYC_RESPAWNED": "1"}, check=True, timeout=60)
+    command = [sys.executable, "-S", "-c", respawning.BEGIN, "60", ".", sys.executable, "-c", program]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def test_a_child_that_inherits_the_variable_is_no_new_process():
+    program = "from pycollectives.membership.respawning import is_respawned; assert not is_respawned()"
+    environment = {**os.environ, "PYC_RESPAWNED": str(os.getpid())}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
 
 
 def test_the_alarm_of_a_new_process_outlives_the_start_of_its_program(tmp_path):
     """It ends a program that hangs, in the folder and with the variables of the others."""
     program = "import os, time; print(os.getcwd(), os.environ['OURS'], flush=True); time.sleep(60)"
-    begin = ["-S", "-E", "-c", respawning.BEGIN, "1", str(tmp_path), "env", "OURS=it is", sys.executable, "-c", program]
-    job = subprocess.run([sys.executable, *begin], capture_output=True, text=True, timeout=30, check=False)
+    begin = [sys.executable, "-S", "-c", respawning.BEGIN, "1", str(tmp_path), sys.executable, "-c", program]
+    environment = {**os.environ, "OURS": "it is"}
+    job = subprocess.run(begin, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert job.stdout == f"{tmp_path} it is\n"
     assert job.returncode == -signal.SIGALRM
 
 
-class Revocable(Played):
-    """A communicator that notes whether it was revoked."""
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_start_does_not_count_against_the_limit_of_the_survivors(monkeypatch, fails):
+    def with_new_processes(job, started):
+        time.sleep(0.2)
+        if fails:
+            raise RankFailedError("another rank died")
+        return job
 
-    def __init__(self):
-        super().__init__()
-        self.revoked = False
-        self.Barrier = lambda: None
-
-    def Revoke(self):  # noqa: N802
-        self.revoked = True
+    monkeypatch.setattr(Job, "with_new_processes", with_new_processes)
+    monkeypatch.setattr(Job, "make_members", lambda job: None)
+    shrinking = SimpleNamespace(members=(0,), is_over=False)
+    shrinking.run = lambda deadline: shrunk_job._made_within(Revocable(), None, ())
+    monkeypatch.setattr(jobs, "Shrinking", lambda *_: shrinking)
+    shrunk_job = jobs.ShrunkJob(Job(Played(), (0, 1), (0, 1), 2, respawn=True), (), lambda *_: None)
+    deadline = Deadline(0.1)
+    with pytest.raises(RankFailedError) if fails else contextlib.nullcontext():
+        shrunk_job.run(deadline)
+    assert not deadline.passed
 
 
 @pytest.mark.parametrize("has_new", [True, False])
@@ -216,7 +275,6 @@ def test_what_a_new_process_does_wrong_ends_no_survivor(monkeypatch, has_new):
     monkeypatch.setattr(Job, "make_members", lambda job: members)
 
     def with_new_processes(job, started):
-        time.sleep(0.2)
         return Job(merged, (0, 1), (0, 1), 2, respawn=True) if has_new else job
 
     monkeypatch.setattr(Job, "with_new_processes", with_new_processes)
@@ -229,8 +287,6 @@ def test_what_a_new_process_does_wrong_ends_no_survivor(monkeypatch, has_new):
     shrinking.run = lambda deadline: shrunk_job._made_within(shrunk, None, ())
     monkeypatch.setattr(jobs, "Shrinking", lambda *_: shrinking)
     shrunk_job = jobs.ShrunkJob(job, (), make)
-    deadline = Deadline(0.1)
     with pytest.raises(RankFailedError if has_new else MismatchError, match="ranks_per_node"):
-        shrunk_job.run(deadline)
+        shrunk_job.run(Deadline(10))
     assert (shrunk.revoked, members.revoked, merged.revoked) == (True, True, has_new)  # others may wait on them
-    assert not deadline.passed  # new processes have a limit of their own
