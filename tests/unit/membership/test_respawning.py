@@ -167,7 +167,9 @@ def test_survivors_do_not_wait_for_processes_that_have_ended(monkeypatch, surviv
 def test_survivors_that_have_given_up_do_not_wait(monkeypatch, survivors):
     survivors.Is_revoked = lambda: True
     new = NewProcesses()
+    begin = time.monotonic()
     assert start_with(new, survivors, monkeypatch) is None
+    assert time.monotonic() - begin < respawning.START_S / 2
     assert new.told == [(0, None), (1, None)]
 
 
