@@ -84,7 +84,7 @@ class Job:
         return cls(mpi, (*range(size), *[None] * spares), tuple(range(comm.size)), size, respawn=respawn)
 
     @classmethod
-    def joined_by(cls) -> Job:
+    def of_new_process(cls) -> Job:
         """Return the job of `with_new_processes`, in a new process; collective."""
         mpi, (name, *described) = respawning.join()
         mpi.Set_name(name)

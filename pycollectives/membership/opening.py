@@ -52,7 +52,7 @@ def open_communicator(
 def _open_in_new_process(made: Communicator, arguments: tuple[Any, ...]) -> None:
     """Open it with the survivors, which wait, or end the process."""
     try:
-        job = Job.joined_by()
+        job = Job.of_new_process()
         members = job.make_members()
         job.mpi.Barrier()
         new = made._made_within(members, MAKING_S, arguments)

@@ -14,7 +14,7 @@ STEPS = 200
 
 def job(ranks, spares, policy, *deaths, **env):
     options = {"PYC_STALL_WARNING": "20", **env}
-    return mpirun(ranks, "respawned.py", spares, policy, STEPS, *deaths, limit=60, options=WITH_RESPAWN, **options)
+    return mpirun(ranks, "spares.py", spares, 1, policy, STEPS, *deaths, limit=60, options=WITH_RESPAWN, **options)
 
 
 def check(outcome, members, new, policy="full"):

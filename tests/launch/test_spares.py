@@ -12,9 +12,11 @@ pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's -
 RANKS, STEPS = 6, 200
 
 
-def job(*arguments, ranks=RANKS, **env):
+def job(spares, policy, *deaths, **env):
     options = {"PYC_STALL_WARNING": "20", **env}
-    return mpirun(ranks, "spares.py", *arguments, limit=60, options=WITH_FAULT_TOLERANCE, **options)
+    return mpirun(
+        RANKS, "spares.py", spares, 0, policy, STEPS, *deaths, limit=60, options=WITH_FAULT_TOLERANCE, **options
+    )
 
 
 def check(outcome, dead, spares, replaced, policy="full"):
@@ -42,34 +44,34 @@ def check(outcome, dead, spares, replaced, policy="full"):
 def test_ranks_are_replaced(policy, ranks_per_node, moment):
     """Two die one after the other: rank 0, which would be the donor, and another, perhaps while a spare joins."""
     first = 0.02 + 0.02 * moment
-    deaths = [f"0:{first:.2f}", "2:0.1@1" if moment % 2 else f"2:{first + 0.01:.2f}"]
-    outcome = job(2, policy, STEPS, *deaths, PYC_RANKS_PER_NODE=ranks_per_node)
+    deaths = [f"0:0:{first:.2f}", "2:1:0.1" if moment % 2 else f"2:0:{first + 0.01:.2f}"]
+    outcome = job(2, policy, *deaths, PYC_RANKS_PER_NODE=ranks_per_node)
     replaced = sum("begun at" in "".join(outcome.said(spare)) for spare in (4, 5))
     assert replaced == 2 or (moment % 2 == 0 and "cannot join the others and ends" in outcome.err), outcome
     check(outcome, (0, 2), 2, replaced, policy)
 
 
 def test_a_spare_that_is_not_needed_ends():
-    outcome = job(1, "full", STEPS)
+    outcome = job(1, "full")
     check(outcome, (), 1, 0)
     assert outcome.err == "", outcome
 
 
 def test_more_ranks_die_than_there_are_spares():
     """The first is replaced, and the others continue without the second."""
-    outcome = job(1, "full", STEPS, "1:0.05", "3:0.1@1")
+    outcome = job(1, "full", "1:0:0.05", "3:1:0.1")
     check(outcome, (1, 3), 1, 1)
 
 
 def test_a_spare_that_has_died_replaces_nobody():
-    outcome = job(2, "full", STEPS, "4:0.10", "1:0.40")
+    outcome = job(2, "full", "4:0:0.10", "1:0:0.40")
     check(outcome, (4, 1), 2, 1)
     assert outcome.said(5), outcome
 
 
 def test_all_members_die():
     """The spares end, as no survivor has the state."""
-    outcome = job(5, "full", STEPS, "0:0.05")
+    outcome = job(5, "full", "0:0:0.05")
     assert all(not outcome.said(rank) for rank in range(RANKS)), outcome
 
 

@@ -45,7 +45,7 @@ def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure, program)
 
 
 def test_new_processes_replace_the_dead(tmp_path):
-    """The rounds of all ranks go on, after more deaths than there are ranks."""
+    """All ranks make rounds again after each of five deaths, more than there are ranks."""
     options = ["--kills", "5", "--every", "0.1", "--heal", "respawn", "--json", str(tmp_path / "survive.jsonl")]
     command = [*launcher(), *WITH_RESPAWN, "-n", "4", sys.executable, str(BENCH), *options]
     job = run(command, limit=90, env=environment())

@@ -1,25 +1,43 @@
-"""Ranks die while all sum integers; spares take their numbers. Every rank checks the sums of all rounds.
+"""Ranks die while all sum integers, and are replaced. Every rank checks the sums of all rounds.
 
-spares.py RANKS SPARES POLICY STEPS VICTIM:SECONDS[@EPOCH]...    SECONDS after the members have changed so often
+spares.py RANKS SPARES RESPAWN POLICY STEPS VICTIM:EPOCH:SECONDS...    SECONDS after VICTIM is in this epoch
+
+SPARES take the numbers of the dead. If RESPAWN is 1, new processes take what is left, and lines have members' numbers.
 """
 
 import os
 import signal
+import sys
 import threading
 import time
 
 import numpy as np
-from common import WORLD, arguments, say
+from common import WORLD, arguments, is_new
 
 import pycollectives as pc
 
-spares, policy, steps, *deaths = arguments()
-times = {int(rank): time for rank, _, time in (death.partition(":") for death in deaths)}
-seconds, _, epoch = times.get(WORLD.rank, "-1").partition("@")
-signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGKILL))
+spares, respawn, policy, steps, *deaths = sys.argv[2:] if is_new else arguments()
+times = {(int(rank), int(epoch)): float(time) for rank, epoch, time in (death.split(":") for death in deaths)}
 processes = WORLD.allgather(os.getpid())
-with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=30.0) as comm:
+
+
+def kill_later(seconds: float, process: int) -> None:
+    """Kill a process, also if it is in a call of MPI."""
+    death = threading.Timer(seconds, os.kill, [process, signal.SIGKILL])
+    death.daemon = True
+    death.start()
+
+
+with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), respawn=respawn == "1", timeout=30.0) as comm:
+
+    def is_doomed() -> None:
+        """Die as the arguments say."""
+        if (seconds := times.pop((comm.rank, comm.epoch), None)) is not None:
+            kill_later(seconds, os.getpid())
+
     step, flushed, total = 0, False, np.zeros(1000, np.int64)
+    is_doomed()
+    comm.on_change(lambda _: is_doomed())
     sums = comm.partial_allreduce(total, op="SUM", policy=policy, name="sums")
 
     def restore(state: dict) -> None:
@@ -31,12 +49,9 @@ with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=3
     comm.state(lambda: {"step": step, "flushed": flushed, "total": total}, restore)
     begun = step
     for spare in range(comm.size, WORLD.size):
-        if spare in times and WORLD.rank == 0:  # while it waits
-            threading.Timer(float(times[spare]), os.kill, [processes[spare], signal.SIGKILL]).start()
+        if (spare, 0) in times and WORLD.rank == 0:  # while it waits
+            kill_later(times[spare, 0], processes[spare])
     while step < int(steps):
-        if float(seconds) > 0 and comm.epoch >= int(epoch or 0):
-            signal.setitimer(signal.ITIMER_REAL, float(seconds))
-            seconds = "-1"
         result, info = sums.allreduce(np.full(1000, 1 << (10 * comm.rank), np.int64))
         total += result
         step += 1
@@ -47,4 +62,6 @@ with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), timeout=3
         flushed = True
     same = comm.is_same_on_all_ranks(total)
     counts = [int(total[0]) >> 10 * rank & 1023 for rank in range(comm.size)]
-    say("started as", WORLD.rank, "begun at", begun, "same", same, "uniform", bool((total == total[0]).all()), *counts)
+    uniform = bool((total == total[0]).all())
+    number = comm.rank if respawn == "1" else WORLD.rank
+    print(f"rank {number}: new {is_new} begun at {begun} same {same} uniform {uniform}", *counts, flush=True)

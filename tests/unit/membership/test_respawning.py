@@ -23,7 +23,7 @@ from pycollectives.support.errors import MismatchError, RankFailedError
 
 
 class Played:
-    """An MPI communicator of which this is rank 0."""
+    """A played MPI communicator; this is its rank 0."""
 
     rank, size = 0, 4
 
@@ -39,7 +39,7 @@ class Played:
 
 @pytest.fixture
 def started(monkeypatch):
-    """The communicators with new processes, how many of those each has, and what they are told."""
+    """For each start: the communicator, the number of new processes, and their description."""
     made = []
 
     def start(mpi, count, description):
@@ -63,7 +63,7 @@ def test_new_processes_take_the_numbers_that_no_spare_has(started):
 @pytest.mark.parametrize(
     ("numbers", "respawn"),
     [((0, 1, 2), True), ((0, 2), False), ((None,), True)],
-    ids=["nobody is missing", "nobody is replaced", "no survivor"],
+    ids=["no rank is missing", "ranks are not replaced", "no survivor"],
 )
 def test_no_process_is_started_in_vain(started, numbers, respawn):
     job = Job(Played(), numbers, tuple(range(len(numbers))), 3, respawn=respawn)
@@ -161,7 +161,7 @@ def test_survivors_do_not_wait_for_processes_that_have_ended(monkeypatch, surviv
     new = NewProcesses(*announced, silent=silent)
     assert start_with(new, survivors, monkeypatch) is None
     assert new.told == [(0, None), (1, None)]
-    assert survivors.sent == [None]  # the other survivors are told
+    assert survivors.sent == [None]  # the other survivors receive it
 
 
 def test_survivors_that_have_given_up_do_not_wait(monkeypatch, survivors):
@@ -272,7 +272,7 @@ def test_a_start_does_not_count_against_the_limit_of_the_survivors(monkeypatch, 
 
 @pytest.mark.parametrize("has_new", [True, False])
 def test_what_a_new_process_does_wrong_ends_no_survivor(monkeypatch, has_new):
-    """It may have other options, of which all ranks get MismatchError. Without new processes it is no death."""
+    """With other options, all ranks get MismatchError. It counts as a death only where new processes take part."""
     merged, members, shrunk = Revocable(), Revocable(), Revocable()
     monkeypatch.setattr(Job, "make_members", lambda job: members)
 

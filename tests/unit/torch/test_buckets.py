@@ -401,7 +401,7 @@ def test_what_a_rank_missed_and_where_it_was_late(ranks_per_node):
 
 
 class PlayedMean:
-    """A mean whose rounds are complete at once, and give what is set."""
+    """A played mean: each round is complete at once, with the result that the test has set."""
 
     waits_for_arrivals = False
 
