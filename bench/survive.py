@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ import pycollectives as pc
 from common.cli import Common, RunError, common_options, launch
 from common.output import Column, Domain, Records, Table, origin, version
 from common.policies import PolicyName
-from common.survivors import Program, make_program
+from common.survivors import Program, load_libraries, make_program
 
 TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next")}
 """Times since the kill until a survivor has the error and the new communicator, or the change of the members, and then
@@ -48,26 +49,26 @@ def _columns(times: tuple[str, ...]) -> list[Column]:
 )
 @click.option(
     "--what",
-    type=click.Choice(["rank", "leader", "coordinator"]),
+    type=click.Choice(["rank", "leader", "coordinator", "node"]),
     default="rank",
     show_default=True,
-    help="The rank to kill: any rank, the lowest rank of a node, or rank 0.",
+    help="What to kill: any rank, the lowest rank of a node, rank 0, or all ranks of a node.",
 )
 @click.option(
     "--heal",
     type=click.Choice(["none", "spare", "respawn"]),
     default="none",
     show_default=True,
-    help="What replaces a dead rank (allreduce only). spare: as many ranks as are killed, the highest, wait for it. "
-    "respawn: the survivors start a process.",
+    help="What replaces a dead rank. spare: as many ranks as are killed, the highest, wait for it. respawn: the "
+    "survivors start a process.",
 )
 @click.option(
     "--program",
-    type=click.Choice(["allreduce", "optimizer", "groups", "gossip", "hop"]),
+    type=click.Choice(["allreduce", "optimizer", "groups", "gossip", "hop", "server"]),
     default="allreduce",
     show_default=True,
-    help="What the ranks do: rounds of a partial allreduce, steps of EagerOptimizer (needs PyTorch), or averages of "
-    "models: P-Reduce, D-PSGD or Hop.",
+    help="What the ranks do: rounds of a partial allreduce, steps of EagerOptimizer (needs PyTorch), averages of "
+    "models (P-Reduce, D-PSGD or Hop), or pushes to a parameter server under BSP, in shared memory.",
 )
 @click.option(
     "--policy", default="majority", show_default=True, help="Policy of the rounds, one of the policies of `skew`."
@@ -83,19 +84,23 @@ def survive(
     common: Common, kills: int | None, every: float, what: str, heal: str, program: str, policy: str, on_failure: str
 ) -> None:
     world = MPI.COMM_WORLD
-    if heal != "none" and (on_failure == "raise" or program != "allreduce"):
-        raise click.UsageError(f"--heal {heal}: expected --on-failure continue and --program allreduce")
+    if heal != "none" and on_failure == "raise":
+        raise click.UsageError(f"--heal {heal}: expected --on-failure continue")
     if on_failure == "raise" and program != "allreduce":
         raise click.UsageError("--program: expected allreduce with --on-failure raise")
+    if what == "node" and (not isinstance(common.ranks_per_node, int) or heal != "none" or on_failure == "raise"):
+        raise click.UsageError("--what node: expected --ranks-per-node K, without --heal and --on-failure raise")
+    at_once = common.ranks_per_node if what == "node" else 1
     is_new = heal == "respawn" and MPI.Comm.Get_parent() != MPI.COMM_NULL  # its world has no survivors
-    kills = kills or max(1, world.size // 2 if heal == "spare" else world.size - 2)
-    if kills >= world.size and heal != "respawn":
-        raise click.UsageError(f"--kills: expected fewer than the {world.size} ranks, got {kills}")
-    ranks = world.size - kills if heal == "spare" else world.size
+    kills = kills or max(1, (world.size // 2 if heal == "spare" else world.size - 2) // at_once)
+    dead = kills * at_once
+    if dead >= world.size and heal != "respawn":
+        raise click.UsageError(f"--kills: expected deaths of fewer than the {world.size} ranks, got {dead}")
+    ranks = world.size - dead if heal == "spare" else world.size
     try:
         name = PolicyName.parse(policy)
         if not is_new:
-            name.require(ranks if heal == "respawn" else world.size - kills)
+            name.require(ranks if heal == "respawn" else world.size - dead)
     except ValueError as error:
         raise click.UsageError(f"--policy: {error}") from None
     if common.list_only:
@@ -106,6 +111,7 @@ def survive(
     if not is_new:
         folder = world.bcast(tempfile.mkdtemp() if world.rank == 0 else None)
         job = _Job(kills, Path(folder), Domain.of(world, common.ranks_per_node))
+    load_libraries(program)
     comm = pc.Communicator(
         world,
         ranks_per_node=common.ranks_per_node,
@@ -129,7 +135,7 @@ def survive(
     else:
         seconds = []
         for death in of_victims:
-            comm, own = _survive(comm, name, _victim(comm, what, death.draw), death)
+            comm, own = _survive(comm, name, _victims(comm, what, death.draw), death)
             seconds += comm.mpi_comm.allgather(own)
             _check_rounds(comm, common)
     prints = comm.mpi_comm.rank == 0  # rank 0 of the launcher may be dead
@@ -204,48 +210,56 @@ def _death(every: float, seed: list[int], file: Path) -> _Death:
     return _Death(float(every * draw.uniform(0.5, 1.5)), file, draw)
 
 
-def _victim(comm: pc.Communicator, what: str, choice: np.random.Generator) -> int:
-    """Return the rank that dies next, the same on all ranks."""
-    leaders = [comm.members[comm.nodes.index(node)] for node in range(max(comm.nodes) + 1)]
-    among = {"rank": comm.members, "leader": leaders, "coordinator": comm.members[:1]}[what]
-    return int(choice.choice(list(among)))
+def _victims(comm: pc.Communicator, what: str, choice: np.random.Generator) -> list[int]:
+    """Return the ranks that die next, the same on all ranks."""
+    placed = list(zip(comm.members, comm.nodes, strict=True))
+    nodes = [[rank for rank, node in placed if node == number] for number in sorted(set(comm.nodes))]
+    if what == "node":
+        return nodes[choice.integers(len(nodes))]
+    among = {"rank": comm.members, "leader": [node[0] for node in nodes], "coordinator": comm.members[:1]}[what]
+    return [int(choice.choice(list(among)))]
 
 
 def _continue(
     comm: pc.Communicator, program: Program, deaths: list[_Death], what: str, *, heals: bool
 ) -> list[tuple[float, ...]]:
     """Make steps while victims die, and are replaced if `heals`; return the `TIMES` of all survivors in seconds."""
-    changed: list[float] = []
-    comm.on_change(lambda _: changed.append(time.monotonic()))
-    past: list[int] = []  # the victims
+    lost, changed = Counter[int](), [0.0]  # by rank, and the time of the newest change
+
+    def note(dead: tuple[int, ...]) -> None:
+        lost.update(dead)
+        changed[0] = time.monotonic()
+
+    comm.on_change(lambda change: note(change.lost))
+    past: list[list[int]] = []  # the victims
     if heals:
 
-        def restore(state: tuple[list[int], object]) -> None:
+        def restore(state: tuple[list[list[int]], object]) -> None:
             past[:], values = state
             program.restore(values)
 
         comm.state(lambda: (past, program.state()), restore)
-    own = []
+    own, expected = [], Counter[int]()
     for death in deaths[len(past) :]:
-        victim = _victim(comm, what, death.draw)
-        past.append(victim)
-        if comm.rank == victim:
+        victims = _victims(comm, what, death.draw)
+        past.append(victims)
+        expected.update(victims)
+        if comm.rank in victims:
             threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
-        epoch = comm.epoch
-        while comm.epoch == epoch:
+        while any(lost[rank] < deaths_of for rank, deaths_of in expected.items()):
             time.sleep(0.001)  # a step
             program.step()
-        own.append((changed[-1] - death.time(), time.monotonic() - death.time()))
+        own.append((changed[0] - death.time(), time.monotonic() - death.time()))
     program.end()
     return [each for one in comm.mpi_comm.allgather(own) for each in one]
 
 
 def _survive(
-    comm: pc.Communicator, policy: PolicyName, victim: int, death: _Death
+    comm: pc.Communicator, policy: PolicyName, victims: list[int], death: _Death
 ) -> tuple[pc.Communicator, tuple[float, ...]]:
-    """Make rounds until the victim dies; return the communicator of the survivors, and the `TIMES` in seconds."""
+    """Make rounds until the victims die; return the communicator of the survivors, and the `TIMES` in seconds."""
     ar = comm.partial_allreduce(count=1, dtype=np.int64, policy=policy.build(0), missed="sum")
-    if comm.rank == victim:
+    if comm.rank in victims:
         threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
     one = np.ones(1, np.int64)
     try:
@@ -267,7 +281,7 @@ def _survive(
 
 def _die(delay: float, death: Path) -> None:
     time.sleep(delay)
-    unfinished = death.with_suffix(".new")
+    unfinished = death.with_suffix(f".{os.getpid()}")
     unfinished.write_text(repr(time.monotonic()))  # of all processes of this machine
     unfinished.rename(death)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -135,8 +135,14 @@ METHODS = (  # your ranks, use, experiment and job, needs
         ("servers", "ringmaster:16, one 10x slower"),
         "a lower learning rate",
     ),
-    ("Ranks may die.", "[`shrink`](howto/after-a-death.md) and continue with the survivors", None, "Open MPI 5"),
-    ("Ranks join, or die and must be replaced.", "another library, such as torchft", None, ""),
+    ("Ranks may die.", '[`on_failure="continue"`](howto/after-a-death.md)', None, "Open MPI 5"),
+    (
+        "Dead ranks must be replaced.",
+        "[`spares=k` or `respawn=True`](howto/after-a-death.md#replace-dead-ranks)",
+        None,
+        "Open MPI 5; ranks to spare, or free cores",
+    ),
+    ("Further ranks join.", "another library, such as torchft", None, ""),
 )
 """The advice of the page on methods. Its numbers come from the results."""
 

@@ -39,6 +39,7 @@ from .support.costs import Costs
 from .support.errors import ClosedError, MismatchError, RankFailedError, ScheduleError, StallError, TransportError
 from .support.flattening import flatten
 from .support.operations import AVG
+from .support.step_timer import StepTimer
 
 try:
     from ._version import version as __version__
@@ -76,6 +77,7 @@ __all__ = [
     "Solo",
     "StallError",
     "StepInfo",
+    "StepTimer",
     "TransportError",
     "__version__",
     "flatten",

@@ -7,6 +7,7 @@ import os
 import click
 
 from . import __version__
+from .commands.advise import advise
 from .commands.bench import bench
 from .commands.dump import dump
 from .commands.experiments import experiments
@@ -30,7 +31,7 @@ def main() -> None:
         os.environ["TTY_COMPATIBLE"] = "0"  # for rich: a launcher's pseudo-terminal may end in a file, so no colors
 
 
-for command in (bench, dump, experiments, info, simulate, slurm, topology, trace, train, tune):
+for command in (advise, bench, dump, experiments, info, simulate, slurm, topology, trace, train, tune):
     main.add_command(command)
 
 

@@ -166,7 +166,7 @@ class PartialAllreduce:
         policy: str,  # "solo" | "majority" | "quorum" | "any_of" | "all_of" | "full"
         policy_size: int = 0,  # k of quorum, m of any_of and all_of
         seed: int = 0,
-        grace: float = 0.0,
+        grace: float = 0.0,  # -1: auto
         late: str = "accumulate",
         missed: str = "latest",
         max_staleness: int | None = None,
@@ -254,10 +254,11 @@ class DevicePartialAllreduce:
         policy: str,
         policy_size: int = 0,
         seed: int = 0,
-        grace: float = 0.0,
+        grace: float = 0.0,  # -1: auto
         late: str = "accumulate",
         missed: str = "latest",
         max_staleness: int | None = None,
+        activation: str = "tree",
         algorithm: str = "recursive_doubling",
         piece_bytes: int = 1048576,  # copied to the host, and back, at a time, between nodes
         history: int = 8,
@@ -909,7 +910,7 @@ def simulate(
     policy: str = "solo",
     policy_size: int = 0,
     seed: int = 0,  # of the policy
-    grace: float = 0.0,
+    grace: float = 0.0,  # -1: auto
     late: str = "accumulate",
     missed: str = "latest",
     max_staleness: int | None = None,
@@ -944,6 +945,8 @@ class UpdateCalls:
 
     def serve(self) -> None:
         """Makes them until every rank has closed the server; raises what the function raises."""
+    def end(self) -> None:
+        """`serve` returns after the call under way."""
 
 class ParameterServer:
     def __init__(
@@ -963,6 +966,8 @@ class ParameterServer:
         nodes: Sequence[int],  # of each rank; those of one node share memory
         timeout: float | None = None,  # of making that
         name: str,
+        recoverable: bool = False,  # survivors complete the update of a server that dies
+        resumed: Mapping[str, Any] | None = None,  # version, given, clocks, parts; `weights` are then wide arrays
     ) -> None:
         """Collective; every rank must create the same objects in the same order."""
     def push(self, gradient: Any, *, timeout: float | None = None) -> int:
@@ -972,7 +977,7 @@ class ParameterServer:
     def test(self, clock: int) -> bool:
         """Whether the worker has been let go after that push."""
     def wait(self, clock: int, *, timeout: float | None = None) -> None: ...
-    def pull(self, out: Any, *, timeout: float | None = None) -> None: ...
+    def pull(self, out: Any, *, timeout: float | None = None, at_least: int = 0) -> None: ...
     def push_pull(self, gradient: Any, out: Any, *, timeout: float | None = None) -> None: ...
     def suspend(self, *, timeout: float | None = None) -> None:
         """Takes no part until the next push."""
@@ -987,6 +992,18 @@ class ParameterServer:
     def clock(self) -> int: ...
     @property
     def version(self) -> int: ...
+    @property
+    def arrays(self) -> int:
+        """Of a shard: the weights, and the states of the update rule."""
+    @property
+    def bounds(self) -> list[int]:
+        """Of the shards, in elements."""
+    def settle(self, dead: Sequence[int], *, timeout: float | None = None) -> bool:
+        """After all engines have stopped: completes work in shared memory. False if it takes too long."""
+    def included(self) -> list[dict[str, Any] | None]:
+        """version, used (by worker), is_broken of each shard; None if on another node."""
+    def arrays_of(self, shard: int) -> bytearray:
+        """The wide weights and states of a shard of this node."""
     @property
     def update_calls(self) -> UpdateCalls | None:
         """Of a server whose function is to be called by a thread of its own."""

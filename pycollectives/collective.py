@@ -227,6 +227,11 @@ class Collective(ABC, Generic[ArgumentsT]):
         """The part that continues after deaths, see `membership`."""
         return self._collective
 
+    @property
+    def _begins_at(self) -> int:
+        """The first step of this rank, more than 0 if it replaces a dead one."""
+        return 0 if self._context.membership is None else int(self.recoverable.begins_at)
+
     @abstractmethod
     def statistics(self) -> Statistics:
         """Return this rank's counters; local, without communication."""

@@ -86,8 +86,8 @@ class Communicator:
     on_failure
         The effect of a rank's death. "raise": every call raises `RankFailedError`, and `shrink` makes a communicator
         of the survivors. "continue": the next call of each survivor waits until all survivors make one, and then
-        continues without the dead ranks. It supports arrays in host memory, but not `parameter_server`, `preduce` and
-        queues, and needs a job that outlives a rank. docs/howto/after-a-death.md has the rules.
+        continues without the dead ranks. It supports arrays in host memory, but not `preduce` and queues, and needs a
+        job that outlives a rank. docs/howto/after-a-death.md has the rules.
     spares
         With `on_failure="continue"`, the number of ranks, the highest of `comm`, that wait in the constructor. After a
         death, one returns from it with the number of the dead rank: see `state`. The others raise `SystemExit` at the

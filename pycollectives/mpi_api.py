@@ -41,6 +41,7 @@ def Allreduce_init(
     late: Late = "accumulate",
     missed: Missed | None = None,
     max_staleness: int | None = None,
+    activation: str = "auto",
     algorithm: str = "auto",
     history: int = 8,
     name: str | None = None,
@@ -62,7 +63,7 @@ def Allreduce_init(
         open.
     policy
         When a round starts. Default: when all ranks have arrived, as in `MPI_Allreduce_init`.
-    late, missed, max_staleness, algorithm, history, name, timeout
+    late, missed, max_staleness, activation, algorithm, history, name, timeout
         As for `Communicator.partial_allreduce`.
 
     Returns
@@ -98,6 +99,7 @@ def Allreduce_init(
                 late=late,
                 missed=missed,
                 max_staleness=max_staleness,
+                activation=activation,
                 algorithm=algorithm,
                 history=history,
                 name=name,

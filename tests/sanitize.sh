@@ -27,7 +27,8 @@ timeout --kill-after=10 "${limit:-1200}" env \
   ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
   TSAN_OPTIONS="$options:intercept_tls_get_addr=0:suppressions=$PWD/tests/tsan-suppressions.txt" \
   LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
-  pytest --numprocesses=4 --dist=worksteal -p no:cacheprovider -m "$selection" "$@" || status=$?
+  pytest --numprocesses=4 --dist=worksteal --timeout=400 -o faulthandler_timeout=390 -p no:cacheprovider \
+  -m "$selection" "$@" || status=$?
 
 if compgen -G "$report*" >/dev/null; then
   cat "$report"*

@@ -36,6 +36,7 @@ class Cell:
     ideal_us: float
     ideal_mpi_us: float
     algorithm: str
+    activation: str | None
     warmup: int  # calls of the longest warm-up
     stationary: bool  # whether every warm-up ended because the calls had stopped getting faster
     early: Summary | None = None  # latencies of all calls but the last one to arrive in each iteration
@@ -91,6 +92,8 @@ def cell_record(
         "dtype": str(sweep.dtype),
         "algorithm": sweep.algorithm,
         "algorithm_used": cell.algorithm,
+        "activation": sweep.activation,
+        "activation_used": cell.activation,
         "late": sweep.late,
         "seed": sweep.seed,
         "iterations": sweep.iterations,

@@ -95,6 +95,7 @@ class Sweep(Common):
     dtype: np.dtype[Any]
     device: str
     algorithm: str
+    activation: str
     late: Late
     baseline: bool
     warmup: int | None  # None: until calls stop getting faster
@@ -153,6 +154,12 @@ def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> 
             ),
             device_option,
             click.option("--algorithm", default="auto", show_default=True, help="The library's allreduce schedule."),
+            click.option(
+                "--activation",
+                default="auto",
+                show_default=True,
+                help="How messages start a round: dissemination, tree, tree:K.",
+            ),
             click.option(
                 "--late",
                 type=click.Choice(["accumulate", "replace", "drop"]),

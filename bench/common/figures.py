@@ -311,7 +311,7 @@ class _Kind:
     shows: Callable[[Record], bool] = lambda record: True
 
 
-_SWEEP = ("ranks", "path", "ranks_per_node", "dtype", "algorithm", "late")
+_SWEEP = ("ranks", "path", "ranks_per_node", "dtype", "algorithm", "activation", "late")
 
 _GROUPS = ("ranks", "path", "ranks_per_node", "bytes", "compute_ms")
 

@@ -141,7 +141,9 @@ def policy_table(
         [
             f"ranks {ranks}, {domain}",
             *notes,
-            f"dtype {sweep.dtype}, late {sweep.late}, algorithm {sweep.algorithm}, seed {sweep.seed}",
+            f"dtype {sweep.dtype}, late {sweep.late}, algorithm {sweep.algorithm}, "
+            + (f"activation {sweep.activation}, " if sweep.activation != "auto" else "")
+            + f"seed {sweep.seed}",
             f"iterations {sweep.iterations}, results {'verified' if sweep.verify else 'not verified'}",
             f"{origin['mpi']}, commit {origin['commit']}",
         ],

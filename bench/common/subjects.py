@@ -67,6 +67,7 @@ class PartialAllreduce:
         *,
         late: Late,
         algorithm: str,
+        activation: str = "auto",
         ranks_per_node: int | None,
     ) -> None:
         self._comm = comm
@@ -74,12 +75,14 @@ class PartialAllreduce:
         self._policy = policy
         self._late = late
         self._algorithm = algorithm
+        self._activation = activation
         self._ranks_per_node = ranks_per_node
         self._source = Source(comm, operand)
         self._out = operand.arrays.mirror(np.empty(operand.count, operand.dtype))
         self._history = CallHistory()
         self._open = contextlib.ExitStack()
         self.algorithm = algorithm  # once open, the choice of "auto"
+        self.activation: str | None = activation  # the same; None where messages start no round
         self.active: list[list[int]] = []  # per block and call, with warm-up
         self.initiators: list[list[int]] = []
 
@@ -98,12 +101,14 @@ class PartialAllreduce:
                 late=self._late,
                 missed="latest",  # as in the paper
                 algorithm=self._algorithm,
+                activation=self._activation,
             )
         except ValueError as error:  # raised on every rank, since the arguments are the same
             self._open.close()
             raise RunError(str(error)) from error
         self._collective = self._open.enter_context(collective)
         self.algorithm = collective.algorithm
+        self.activation = None if self.algorithm == "board" else collective.activation
         arguments = [self._source.buffer, self._out]
         if operand.arrays is HOST:
             return functools.partial(collective.allreduce, *arguments[: 2 if operand.bytes <= COPIED else 1])
@@ -167,7 +172,13 @@ def measure_cell(
     """Measure one cell; collective. None on all ranks but 0."""
     operand = Operand(sweep.dtype, size, sweep.seed, sweep.verify, arrays)
     ours = PartialAllreduce(
-        comm, operand, policy, late=sweep.late, algorithm=sweep.algorithm, ranks_per_node=sweep.ranks_per_node
+        comm,
+        operand,
+        policy,
+        late=sweep.late,
+        algorithm=sweep.algorithm,
+        activation=sweep.activation,
+        ranks_per_node=sweep.ranks_per_node,
     )
     theirs = [baseline(comm, operand) for baseline in baselines]
     samples, *others = measure(comm, [ours, *theirs], procedure)
@@ -182,6 +193,7 @@ def measure_cell(
         ideal_mpi_us=float(synchronous_waits((others or [samples])[0].arrivals).mean() * 1e6),
         early=early_calls(samples),
         algorithm=ours.algorithm,
+        activation=ours.activation,
         warmup=max(max(one.warmups) for one in (samples, *others)),
         stationary=all(one.stationary for one in (samples, *others)),
     )

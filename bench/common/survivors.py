@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from .policies import PolicyName
 
-__all__ = ["Program", "make_program"]
+__all__ = ["Program", "load_libraries", "make_program"]
 
 COUNT = 1024
 """Elements of a model."""
@@ -29,10 +29,16 @@ class Program(Protocol):
         """End; collective. RunError if a value was wrong."""
 
     def state(self) -> object:
-        """Return the state for a rank that replaces a dead one; only of a partial allreduce."""
+        """Return the state for a rank that replaces a dead one, unless the library passes it."""
 
     def restore(self, state: Any) -> None:
         """Continue in the place of a dead rank."""
+
+
+def load_libraries(name: str) -> None:
+    """Import the libraries of a program. As in a user's program, a spare has them before it is needed."""
+    if name == "optimizer":
+        import pycollectives.torch  # noqa: F401
 
 
 def make_program(name: str, comm: pc.Communicator, policy: PolicyName) -> Program:
@@ -43,6 +49,8 @@ def make_program(name: str, comm: pc.Communicator, policy: PolicyName) -> Progra
         return _Optimizer(comm, policy)
     if name == "hop":
         return _Hop(comm)
+    if name == "server":
+        return _Server(comm)
     return _Steps(comm, {"groups": "partial_reduce", "gossip": "neighbor_averaging"}[name])
 
 
@@ -78,7 +86,17 @@ class _Allreduce:
         self._total, self._is_new = state, True
 
 
-class _Optimizer:
+class _Restored:
+    """A program whose state the library passes to a rank that replaces a dead one."""
+
+    def state(self) -> object:
+        return None
+
+    def restore(self, state: Any) -> None:
+        pass
+
+
+class _Optimizer(_Restored):
     """Models are the same at the end, but for rounding."""
 
     def __init__(self, comm: pc.Communicator, policy: PolicyName) -> None:
@@ -132,8 +150,14 @@ class _Steps(_Averages):
         self._collective.leave()
         super().end()
 
+    def state(self) -> object:
+        return self._model
 
-class _Hop(_Averages):
+    def restore(self, state: Any) -> None:
+        self._model[:] = state
+
+
+class _Hop(_Averages, _Restored):
     def __init__(self, comm: pc.Communicator) -> None:
         super().__init__(comm)
         self._collective = comm.hop(self._model, topology="ring")
@@ -147,3 +171,23 @@ class _Hop(_Averages):
         self._model = self._collective.parameters.copy()
         self._collective.leave()
         super().end()
+
+
+class _Server(_Restored):
+    """The mean of gradients of ones is 1, so that all weights are the number of updates."""
+
+    def __init__(self, comm: pc.Communicator) -> None:
+        from pycollectives.servers import SGD
+
+        self._comm = comm
+        self._weights, self._ones = np.zeros(COUNT), np.ones(COUNT)
+        self._collective = comm.parameter_server(self._weights, servers="node", update=SGD(1.0))
+
+    def step(self) -> None:
+        self._collective.push_pull(self._ones, self._weights)
+
+    def end(self) -> None:
+        updates = self._collective.version
+        self._collective.leave()
+        if np.abs(self._weights + updates).max() > 1e-6 * updates:
+            raise RunError(f"rank {self._comm.rank}: after {updates} updates the weights are {self._weights}")

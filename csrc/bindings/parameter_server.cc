@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "bindings/parameter_server_options.h"
 #include "bindings/protocol.h"
 #include "services/parameter_server/finite.h"
+#include "services/parameter_server/update_rule.h"
 
 namespace pyc {
 namespace {
@@ -101,12 +103,28 @@ py::dict statistics_from(const server::Options& options, std::vector<std::byte> 
   return out;
 }
 
+std::optional<server::Resumed> resumed_from(const py::object& arguments) {
+  if (arguments.is_none()) return std::nullopt;
+  server::Resumed resumed{.version = arguments["version"].cast<server::Version>(),
+                          .given = arguments["given"].cast<server::Version>(),
+                          .clocks = arguments["clocks"].cast<std::vector<Clock>>(),
+                          .parts = {}};
+  for (const py::handle& each : arguments["parts"]) {
+    auto [first, end, included] = each.cast<std::tuple<std::size_t, std::size_t, std::vector<Clock>>>();
+    resumed.parts.push_back({first, end, std::move(included)});
+  }
+  return resumed;
+}
+
 class BoundParameterServer {
  public:
   BoundParameterServer(std::shared_ptr<Engine> engine, const py::buffer& weights, const Nodes& nodes, Seconds timeout,
                        server::Options options, const py::object& update, const std::string& nan)
       : engine_(engine.get()), nan_(not_finite(nan)) {
-    const py::buffer_info memory = requested(weights, false, options.name, options.count);
+    const server::Layout layout(options);
+    const std::size_t arrays = 1 + server::UpdateRule(options.update, layout.elements().accumulator).states();
+    const std::size_t count = options.resumed ? arrays * options.count * layout.wide_bytes() : options.count;
+    const py::buffer_info memory = requested(weights, false, options.name, count);
     server::Update call = update_from(update, options, engine->rank());
     const GilReleased released;
     server_ = ParameterServer::create(std::move(engine), host_memory(), std::move(options),
@@ -147,12 +165,12 @@ class BoundParameterServer {
     server_->wait(clock, {limit, run_signal_handlers_});
   }
 
-  void pull(const py::buffer& out, const py::object& timeout) {
+  void pull(const py::buffer& out, const py::object& timeout, server::Version at_least) {
     const OneThread one(in_use_, server_->name());
     const py::buffer_info memory = requested(out, true, server_->name(), server_->options().count);
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
-    server_->pull(static_cast<std::byte*>(memory.ptr), {limit, run_signal_handlers_});
+    server_->pull(static_cast<std::byte*>(memory.ptr), {limit, run_signal_handlers_}, at_least);
   }
 
   void push_pull(const py::buffer& gradient, const py::buffer& out, const py::object& timeout) {
@@ -164,6 +182,42 @@ class BoundParameterServer {
     const GilReleased released;
     const std::byte* const values = checked(from.ptr);
     server_->push_pull(kind_of(values), values, static_cast<std::byte*>(into.ptr), {limit, run_signal_handlers_});
+  }
+
+  bool settle(std::vector<Rank> dead, const py::object& timeout) {
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    return server_->settle(std::move(dead), {limit, run_signal_handlers_});
+  }
+
+  py::list included() const {
+    py::list shards;
+    for (std::size_t s = 0; s < server_->layout().shards(); ++s) {
+      const auto included = server_->included(s);
+      if (!included) {
+        shards.append(py::none());
+        continue;
+      }
+      py::dict shard;
+      shard["version"] = included->version;
+      shard["used"] = included->used;
+      shard["is_broken"] = included->is_broken;
+      shards.append(shard);
+    }
+    return shards;
+  }
+
+  std::vector<std::size_t> bounds() const {
+    std::vector<std::size_t> bounds;
+    for (std::size_t s = 0; s <= server_->layout().shards(); ++s) bounds.push_back(server_->layout().first(s));
+    return bounds;
+  }
+
+  py::bytearray arrays_of(std::size_t shard) const {
+    const server::Layout& layout = server_->layout();
+    py::bytearray out(static_cast<const char*>(nullptr), server_->arrays() * layout.count(shard) * layout.wide_bytes());
+    server_->copy_arrays(shard, reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(out.ptr())));
+    return out;
   }
 
   std::shared_ptr<server::UpdateCalls> update_calls() const { return server_->update_calls(); }
@@ -239,15 +293,16 @@ void bind_parameter_server(py::module_& m) {
     const GilReleased released;
     calls.serve();
   });
+  Definitions(update_calls).method("end", "", [](server::UpdateCalls& calls) { calls.end(); });
   const py::class_<Bound> parameter_server(m, "ParameterServer", py::is_final());
   ClassDefinitions(parameter_server)
       .constructor(
           "engine, *, weights, dtype_name, count, workers, servers, direct, sync, update, call=None, nan, nodes, "
-          "timeout=None, name",
+          "timeout=None, name, recoverable=False, resumed=None",
           [](std::shared_ptr<Engine> engine, const py::buffer& weights, const std::string& dtype_name,
              std::size_t count, std::vector<Rank> workers, std::vector<Rank> servers, bool direct, const py::dict& sync,
              const py::dict& update, const py::object& call, const std::string& nan, std::vector<Rank> nodes,
-             const py::object& timeout, std::string name) {
+             const py::object& timeout, std::string name, bool recoverable, const py::object& resumed) {
             server::Options options{.name = std::move(name),
                                     .count = count,
                                     .type = data_type(dtype_name),
@@ -255,7 +310,9 @@ void bind_parameter_server(py::module_& m) {
                                     .servers = std::move(servers),
                                     .direct = direct,
                                     .sync = sync_options_from(sync),
-                                    .update = update_options_from(update)};
+                                    .update = update_options_from(update),
+                                    .recoverable = recoverable,
+                                    .resumed = resumed_from(resumed)};
             return std::make_unique<Bound>(std::move(engine), weights, Nodes(std::move(nodes)), timeout_from(timeout),
                                            std::move(options), call, nan);
           })
@@ -263,9 +320,14 @@ void bind_parameter_server(py::module_& m) {
       .method<&Bound::give_up>("give_up", "*, timeout=None")
       .method<&Bound::test>("test", "clock")
       .method<&Bound::wait>("wait", "clock, *, timeout=None")
-      .method<&Bound::pull>("pull", "out, *, timeout=None")
+      .method<&Bound::pull>("pull", "out, *, timeout=None, at_least=0")
       .method<&Bound::push_pull>("push_pull", "gradient, out, *, timeout=None")
       .method<&Bound::suspend>("suspend", "*, timeout=None")
+      .method<&Bound::settle>("settle", "dead, *, timeout=None")
+      .method<&Bound::included>("included", "")
+      .property("arrays", [](Bound& b) { return (*b).arrays(); })
+      .property<&Bound::bounds>("bounds")
+      .method<&Bound::arrays_of>("arrays_of", "shard")
       .property("clock", [](Bound& b) { return (*b).clock(); })
       .property("version", [](Bound& b) { return (*b).version(); })
       .property<&Bound::outcome>("outcome")

@@ -47,6 +47,7 @@ server::SyncOptions sync_options_from(const py::dict& arguments) {
   take(arguments, "low", options.low);
   take(arguments, "high", options.high);
   take(arguments, "lookahead", options.lookahead);
+  take(arguments, "predicts_each_push", options.predicts_each_push);
   take(arguments, "weigh_length", options.weigh_length);
   take(arguments, "patience", options.patience);
   take(arguments, "limit", options.limit);

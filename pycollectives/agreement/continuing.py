@@ -10,7 +10,9 @@ import contextlib
 import math
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
 
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError, RankFailedError, StallError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ..arguments import Arguments
     from ..collective import EngineSide
     from ..context import Context
+    from ..support.typing import Array
 
 __all__ = ["Continuing", "seconds_of"]
 
@@ -35,7 +38,14 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     Calls run as `_run(action, deadline)`. An action uses the engine's collective as `_engine_side`, and is called again
     after a recovery.
+
+    Attributes
+    ----------
+    begins_at
+        The first step of this rank, more than 0 if it replaces a dead one. `fill` sets it, in services that need it.
     """
+
+    begins_at = 0
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
         """Make the engine's collective; collective. On a rank that joins, `remake` makes it."""
@@ -83,6 +93,10 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         """The number of the first round, step or group of the engine's collective."""
         return 0
 
+    def _numbering(self) -> str:
+        """Explain the numbers in messages."""
+        return f"; rounds, steps and groups count from {self._first_number}"
+
     def _check_not_left(self) -> None:
         if self._left:
             raise ClosedError(f"{self.name!r} is closed")
@@ -110,8 +124,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
             except StallError as error:
                 if self._epoch > 0:
                     error.advise(
-                        f"The rank numbers above are positions in comm.members = {self._members}; rounds, steps and "
-                        f"groups count from {self._first_number}"
+                        f"The rank numbers above are positions in comm.members = {self._members}{self._numbering()}"
                     )
                 raise
             self._membership.recover(failure, epoch, deadline)
@@ -178,6 +191,13 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         """See `Recoverable.end`."""
         self._has_ended = True
 
+    def position(self) -> Any:
+        """See `Recoverable.position`."""
+        return None
+
+    def take_position(self, position: Any) -> None:
+        """See `Recoverable.take_position`."""
+
     def remake(self, arguments: ArgumentsT, deadline: Deadline) -> None:
         """See `Recoverable.remake`."""
         self._arguments = arguments
@@ -187,6 +207,28 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         """See `Recoverable.resume`."""
         if self._left:
             self._leave()
+
+    def shared_bytes(self, values: Array, what: str, deadline: Deadline) -> Array:
+        """Return the bytes of all members together; collective. Where one has bytes, the others have zeros."""
+        from ..support.native import core
+
+        made = core.PartialAllreduce(
+            self._context.engine,
+            nodes=self._context.nodes,
+            timeout=deadline.remaining(),
+            default_timeout=self._context.timeout,
+            shape=values.shape,
+            dtype=values.dtype,
+            dtype_name=values.dtype.name,
+            convert=np.asarray,
+            writable=np.asarray,
+            op="BOR",
+            policy="full",
+            name=what,
+        )
+        result, _ = made.allreduce(values, timeout=seconds_of(deadline))
+        made.leave()
+        return result
 
     # ------------------------------------------------------------------------------------------------ the state
 

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 import warnings
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,21 +16,21 @@ import numpy as np
 from ..support.costs import Costs
 from ..support.deadline import Deadline
 from ..support.environment import Settings, checked_progress, checked_ranks_per_node, settings
-from ..support.errors import RankFailedError, StallError
+from ..support.errors import StallError
 from ..support.nodes import Place
 from ..support.stall_warning import StallWarning
 from ..support.validation import checked_choice, checked_integer, checked_timeout
-from .consistency import agree, describe_ranks
+from .consistency import agree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from mpi4py import MPI
 
     from ..support.typing import OnFailure, Progress
 
-__all__ = ["RAISE", "Failures", "Options", "naming_failed_ranks", "turn_on"]
+__all__ = ["RAISE", "Failures", "Options", "turn_on"]
 
 _turns: dict[int, threading.RLock] = {}
 _making_turn = threading.Lock()
@@ -228,33 +227,6 @@ class _OverMpi:
         complete(self._comm.Iallgatherv(mine, [everything, lengths]), mine, everything, lengths)
         ends = np.cumsum(lengths)
         return [everything[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
-
-
-@contextmanager
-def naming_failed_ranks(comm: MPI.Comm) -> Iterator[None]:
-    """Convert the error of MPI, if a rank dies during the creation, to RankFailedError, which names the dead ranks."""
-    from ..support.native import MPI
-
-    try:
-        yield
-    except MPI.Exception as error:
-        if error.Get_error_class() not in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
-            raise
-        raise _rank_failed(comm, str(error)) from error
-    except RankFailedError as error:
-        raise (error if error.ranks else _rank_failed(comm, str(error))) from None
-
-
-def _rank_failed(comm: MPI.Comm, text: str) -> RankFailedError:
-    from ..support.native import MPI
-
-    try:
-        failed, every = comm.Get_failed(), comm.Get_group()
-    except (MPI.Exception, NotImplementedError):  # an MPI without fault tolerance does not report dead ranks
-        return RankFailedError(f"Communicator: {text}")
-    ranks = sorted(failed.Translate_ranks(None, every))
-    who = f"{describe_ranks(ranks)} died ({text})" if ranks else text
-    return RankFailedError(f"Communicator: {who}", ranks)
 
 
 def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:

@@ -12,11 +12,12 @@ from ..support.environment import settings
 from ..support.errors import ClosedError, RankFailedError, StallError, TransportError
 from ..support.stall_warning import StallWarning
 from .consistency import describe_ranks
+from .deaths import follows_death
 from .survivors import Message, Survivors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any, Protocol, TypeGuard
+    from typing import Any, Protocol
 
     from mpi4py import MPI
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator: ...
 
 
-__all__ = ["Shrinking", "Words", "follows_death", "shrink", "supersede", "tag_of_survivors"]
+__all__ = ["Shrinking", "Words", "shrink", "supersede", "tag_of_survivors"]
 
 PAUSE_S = 0.5e-3
 """Between looks for messages."""
@@ -186,8 +187,7 @@ class Shrinking:
             return None
         if self._error is None or isinstance(self._error, RankFailedError | StallError) or follows_death(self._error):
             return AGAIN
-        self.look_for_deaths()  # MPI need not raise an error of their class
-        if self._survivors.dead & set(self.members):
+        if self.look_for_deaths() & set(self.members):
             return AGAIN
         return f"{type(self._error).__name__}: {self._error}"
 
@@ -361,14 +361,6 @@ class Shrinking:
         if not set(failed) <= self._survivors.dead:
             self._send(self._survivors.died(set(failed)))
         return self._survivors.dead
-
-
-def follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
-    """Whether MPI raises the error because a rank has died. A rank that notices it revokes the new communicator."""
-    from ..support.native import MPI
-
-    deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
-    return isinstance(error, MPI.Exception) and error.Get_error_class() in deaths
 
 
 def tag_of_survivors() -> int:

@@ -32,16 +32,16 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     "policy_text",
     default="solo",
     show_default=True,
-    help="solo, majority, quorum, quorum:K[:GRACE_S], any-of:M, all-of:M or full.",
+    help="solo, majority, quorum, quorum:K[:GRACE_S|:auto], any-of:M, all-of:M or full.",
 )
 @click.option(
     "--sync",
     "sync_text",
     default=None,
-    help="Simulate a parameter server instead of a partial allreduce: bsp, asp, ssp:S, dssp:LO:HI, elastic:LOOKAHEAD, "
-    "elastic-per-time:LOOKAHEAD, eamsgd:PERIOD:ALPHA, ringmaster:LIMIT, rennala:BATCH, ringleader, rescaled or "
-    "mindflayer:TRIALS:SECONDS. It accepts --load, --trace, --ranks, --calls, --work-us, --skew-us, --seed, --json "
-    "and the options for messages.",
+    help="Simulate a parameter server instead of a partial allreduce: bsp, asp, ssp:S, dssp:LO:HI, "
+    "elastic:LOOKAHEAD[:PREDICT], elastic-per-time:LOOKAHEAD, eamsgd:PERIOD:ALPHA, ringmaster:LIMIT, rennala:BATCH, "
+    "ringleader, rescaled or mindflayer:TRIALS:SECONDS. It accepts --load, --trace, --ranks, --calls, --work-us, "
+    "--skew-us, --seed, --json and the options for messages.",
 )
 @click.option(
     "--load",
@@ -76,7 +76,12 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
 )
 @click.option("--bytes", "nbytes", default=8, show_default=True, type=click.IntRange(0))
 @click.option("--algorithm", default="auto", show_default=True, help="auto: the cheapest with these costs.")
-@click.option("--activation", default=None, help="dissemination, tree or tree:K.  [default: the cheapest]")
+@click.option(
+    "--activation",
+    default="auto",
+    show_default=True,
+    help="dissemination, tree or tree:K. auto: the cheapest by the cost model.",
+)
 @click.option("--late", default="accumulate", show_default=True, type=click.Choice(["accumulate", "replace", "drop"]))
 @click.option("--max-staleness", default=None, type=click.IntRange(0))
 @click.option(
@@ -100,7 +105,7 @@ def simulate(
     barrier: bool,
     nbytes: int,
     algorithm: str,
-    activation: str | None,
+    activation: str,
     late: str,
     max_staleness: int | None,
     seed: int,
@@ -145,7 +150,7 @@ def simulate(
             nbytes=nbytes,
             sparse=choice.is_sparse(policy, late, max_staleness),
         )
-        algorithm, activation = chosen.name, activation or chosen.activation
+        algorithm, activation = chosen.name, chosen.activation if activation == "auto" else activation
         summary = run(
             work,
             policy,

@@ -35,7 +35,7 @@ WIDEST_PICTURE = 64
     help="Write a drawing for Graphviz to this file. With -, print only the drawing.",
 )
 def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> None:
-    """Show a topology: neighbors of each rank, degree, diameter, spectral gap, chi of A2CiD2, and a picture.
+    """Show a topology: neighbors, degree, diameter, spectral gap, rho of AD-PSGD, chi of A2CiD2, and a picture.
 
     NAME is one of ring, ring-based, double-ring, exponential, bipartite-exponential, hypercube, torus, star, complete,
     one-peer-exponential and alternating-exponential-ring.
@@ -65,6 +65,7 @@ def _lines(graph: Topology | TimeVarying, weights: str) -> Iterator[str]:
         f"{weights} weights": _sums(graph, weights),
     }
     if isinstance(graph, Topology) and graph.is_symmetric:
+        facts["rho"] = f"{graph.rho():.4g}"
         facts["chi1, chi2"] = ", ".join(f"{value:.4g}" for value in graph.chi())
     if graph.period > 1:
         facts["diameter"] += ", of all steps together"

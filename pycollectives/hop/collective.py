@@ -137,6 +137,7 @@ class Hop(Collective[HopArguments]):
         ClosedError
             This rank has left.
         """
+        self._next = max(self._next, self._begins_at)
         end = self._next + checked_integer("steps", steps, at_least=0, at_most=MOST)
         limit = self._context.limit(timeout)
         return self._until(end, limit)
@@ -191,7 +192,7 @@ class Hop(Collective[HopArguments]):
 
     @property
     def iteration(self) -> int:
-        """The iteration that this rank is in, from 0."""
+        """The iteration that this rank is in, from 0. A rank that replaces a dead one begins with a survivor's."""
         return self._collective.iteration
 
     @property

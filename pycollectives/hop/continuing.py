@@ -123,9 +123,20 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         return {"left": self._left, "iteration": self.iteration if self._is_in_iteration else self._next}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its own model."""
+        """See `Recoverable.fill`. Each survivor keeps its own model. Newcomers begin at the iteration of the donor."""
         del deadline
         self._first = max(state["iteration"] for state in states if not state["left"])
+        if self._membership.is_joining:
+            self.begins_at = self.iteration = self._next = states[0]["iteration"]
+
+    def position(self) -> Array:
+        """See `Recoverable.position`."""
+        return self._kept
+
+    def take_position(self, position: Array) -> None:
+        """See `Recoverable.take_position`."""
+        for model in (self._model, self._kept):
+            np.copyto(model, position)
 
     def resume(self) -> None:
         """See `Recoverable.resume`."""

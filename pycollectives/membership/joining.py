@@ -16,7 +16,8 @@ from collections import defaultdict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from ..agreement.shrinking import follows_death, tag_of_survivors
+from ..agreement.deaths import follows_death
+from ..agreement.shrinking import tag_of_survivors
 from ..partial_allreduce.collective import PartialAllreduce
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
@@ -126,6 +127,7 @@ class Joining:
         self._of: dict[int, list[dict[str, Any]]] = {}  # the survivors' states of each collective
         self._plan = Plan({}, 0, None, 0, is_closing=False)
         self._restored = 0
+        self._to_make: dict[tuple[Any, Any], Callable[[], object]] = {}  # by service and name
         self._received: defaultdict[str, deque[Any]] = defaultdict(deque)
         self._deadline = Deadline(JOIN_S)
         late = StallError(f"it has not made the calls of the survivors within {JOIN_S:g} s")
@@ -151,6 +153,21 @@ class Joining:
             self._context.communicator.leave()
             raise SystemExit(0)
 
+    def make_if_open(self, service: str, name: str, make: Callable[[], object]) -> None:
+        """See `Membership.make_if_open`."""
+        self._to_make[service, name] = make
+        self._make_next()
+
+    def _make_next(self) -> bool:
+        """Make the next collective if `make_if_open` was called for it; return whether, as this rank has continued."""
+        self._make_completed()
+        following = self._plan.calls.get(self._collectives[0], {}) if self._collectives else {}
+        make = self._to_make.pop((following.get("call"), following.get("name")), None)
+        if make is None:
+            return False
+        make()
+        return True
+
     def make(self, creation: PendingCreation) -> Any:
         """Make the next of the survivors' collectives by a call of the application."""
         if not self._collectives:
@@ -173,8 +190,8 @@ class Joining:
         collective = self._context.enter(build(arguments, self._deadline), make_arguments)
         recoverable = collective.recoverable
         recoverable.fill(self._of[number], self._deadline)
-        if expected is not None:
-            recoverable.take_position(self._receive("position"))
+        if expected is not None and (position := self._receive("position")) is not None:
+            recoverable.take_position(position)
         recoverable.remake(arguments, self._deadline)
         return collective
 
@@ -230,8 +247,7 @@ class Joining:
 
     def _continue(self) -> None:
         """Join, if all collectives are made and all states are restored."""
-        self._make_completed()
-        if self._collectives or self.restores:
+        if self._make_next() or self._collectives or self.restores:
             return
         self._context.created = max(self._plan.created, *(number + 1 for number in self._of), 0)
         self._membership.install(self._deadline)

@@ -87,13 +87,21 @@ __all__ = ["Membership"]
 
 T = TypeVar("T")
 
-CONTINUING = ["partial_allreduce", "partial_reduce", "neighbor_averaging", "push_sum", "pairwise_averaging", "hop"]
-REPLACED = ["partial_allreduce"]
-"""The services that continue with ranks that replace dead ones."""
+CONTINUING = [
+    "partial_allreduce",
+    "partial_reduce",
+    "neighbor_averaging",
+    "push_sum",
+    "pairwise_averaging",
+    "hop",
+    "parameter_server",
+]
 RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; more than a newcomer has to join."""
-STATES_PER_MESSAGE = 50
-"""Of collectives, whose states fit into one text that ranks compare."""
+LONGEST_PART = 1800
+"""Characters of a text that ranks exchange at a time; the engine compares up to 4096 bytes, and quotes take two."""
+MOST_ENDED = 50
+"""Ended collectives that ranks forget at a time."""
 
 
 @dataclass
@@ -155,6 +163,14 @@ class Membership(WholeCalls):
         """Whether this rank replaces a dead one, and has not made all collectives and restored its state."""
         return self._joining is not None
 
+    def make_if_open(self, service: str, name: str, make: Callable[[], object]) -> None:
+        """Call `make`, which creates this collective, when it is the next of the survivors'; never if it is not open.
+
+        Only on a rank that replaces a dead one, and has not joined.
+        """
+        assert self._joining is not None
+        self._joining.make_if_open(service, name, make)
+
     def join(self) -> None:
         """Learn from the survivors what to make, on a rank that replaces a dead one; collective."""
         assert self._job is not None
@@ -192,10 +208,6 @@ class Membership(WholeCalls):
 
     def refuse(self, call: str) -> None:
         """Raise ValueError if a service does not continue after a death."""
-        if self._job is not None and call not in REPLACED:
-            raise ValueError(
-                f"{call}: expected {', '.join(REPLACED)}, mean, agree or is_same_on_all_ranks with spares or respawn"
-            )
         if call not in CONTINUING:
             raise ValueError(
                 f"{call}: expected {', '.join(CONTINUING)}, mean, agree or is_same_on_all_ranks with "
@@ -288,7 +300,7 @@ class Membership(WholeCalls):
 
     def confirm(self, call: str, deadline: Deadline) -> None:
         """Wait until all ranks have made a collective, since no rank may contribute earlier. Forget ended ones."""
-        ended = [number for number, made in self._made.items() if made.recoverable.ended][:STATES_PER_MESSAGE]
+        ended = [number for number, made in self._made.items() if made.recoverable.ended][:MOST_ENDED]
         everywhere = set(ended).intersection(*map(set, self.gathered(ended, call, deadline)))
         for number in everywhere:
             del self._made[number]
@@ -399,8 +411,12 @@ class Membership(WholeCalls):
         try:
             if newcomers:
                 calls = {n: described(self._checked(made)) for n, made in self._made.items() if n not in completed}
-                is_pending = self._creation is not None and self._creation.number not in set().union(*states)
-                pending = self._creation.call if self._creation is not None and is_pending else None
+                pending, creation = None, self._creation
+                if creation is not None and creation.number not in set().union(*states):
+                    pending = creation.call
+                elif creation is not None and creation.number is not None and creation.number not in self._made:
+                    agreed = self._context.checked(creation.service, creation.arguments)
+                    calls[creation.number] = described(agreed)
                 is_closing = context.rendezvous.is_closing
                 sender.send("plan", Plan(calls, context.created, pending, len(self._provides), is_closing))
                 for provide in self._provides:
@@ -425,6 +441,8 @@ class Membership(WholeCalls):
                 self._made.pop(number).recoverable.end()
             return
         if number not in self._made:
+            if sender is not None:
+                sender.send("position", None)  # no rank has used it
             self._join_creation(number, deadline)
             return
         made = self._made[number]
@@ -463,14 +481,13 @@ class Membership(WholeCalls):
 
     def collected(self, local: dict[int, dict[str, Any]], deadline: Deadline) -> list[dict[int, dict[str, Any]]]:
         """Return the states of all survivors, by rank and number."""
-        count = max(self.gathered(len(local), "recovery", deadline))
-        states: list[dict[int, dict[str, Any]]] = [{} for _ in self.members]
-        own = list(local.items())
-        for first in range(0, count, STATES_PER_MESSAGE):
-            part = own[first : first + STATES_PER_MESSAGE]
-            for rank, received in enumerate(self.gathered(part, "recovery", deadline)):
-                states[rank].update(received)
-        return states
+        own = json.dumps(list(local.items()), separators=(",", ":"))
+        length = max(self.gathered(len(own), "recovery", deadline))
+        texts = [""] * len(self.members)
+        for first in range(0, length, LONGEST_PART):
+            for rank, part in enumerate(self.gathered(own[first : first + LONGEST_PART], "recovery", deadline)):
+                texts[rank] += part
+        return [dict(json.loads(text)) for text in texts]
 
     def gathered(self, local: T, what: str, deadline: Deadline) -> list[T]:
         """Return the values of all members, by rank; collective."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ..agreement.deaths import naming_failed_ranks
 from ..agreement.opening import engines_of
-from ..agreement.options import Options, naming_failed_ranks, turn_on
+from ..agreement.options import Options, turn_on
 from ..agreement.shrinking import MAKING_S
 from ..at_exit import open_communicators
 from ..selection.tables import is_tuned

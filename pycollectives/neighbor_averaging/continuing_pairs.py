@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,15 @@ __all__ = ["ContinuingPairs"]
 
 LARGEST_COUNTERS = ("staleness_max",)
 """Counters whose largest value counts; all others but `memory_bytes` are summed over the former collectives."""
+
+
+class Position(NamedTuple):
+    """What a newcomer takes over from a survivor."""
+
+    model: Array
+    mean: Array | None  # of an `equalize` that is under way and completed
+    equalized: int
+    open_call: int | None
 
 
 class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]):
@@ -132,7 +141,11 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         try:
             self._left = True
             if self._core is not None:
-                self._leave(abort=abort)
+                try:
+                    if self._membership.replaces and not abort:
+                        self._model = self._read(self._core)  # for a newcomer
+                finally:
+                    self._leave(abort=abort)
         finally:
             self._in_use.release()
 
@@ -187,7 +200,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         del deadline
         gone = {state["member"] for state in states if state["left"]}  # a rank that joins its creation has no state
         self._active = tuple(rank for rank in self._membership.members if rank not in gone)
-        replaced = self._rounds.replaced
+        replaced = None if self._equalizer is None else self._equalizer.replaced
         if self._left or replaced is None:
             return
         before, mean = replaced
@@ -196,6 +209,16 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         else:
             self._model = self._model + (before - mean)
         self._rounds.replaced = None
+
+    def position(self) -> Position:
+        """See `Recoverable.position`."""
+        is_completed = self._open_call is not None and self._open_call < self._equalized
+        return Position(self._model, self._mean if is_completed else None, self._equalized, self._open_call)
+
+    def take_position(self, position: Position) -> None:
+        """See `Recoverable.take_position`. An open call of the donor that is completed, this rank completes too."""
+        self._model, mean, self._equalized, self._open_call = position
+        self._mean = self._mean if mean is None else mean
 
     # ------------------------------------------------------------------------------------------------ the state
 

@@ -146,9 +146,19 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         return {"left": self._left, "done": self._steps - (self._begun is not None)}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its own model."""
+        """See `Recoverable.fill`. Each survivor keeps its own model. Newcomers begin at the step of the donor."""
         del deadline
         self._together_from = max(state["done"] for state in states if not state["left"])
+        if self._membership.is_joining:
+            self._steps = states[0]["done"]
+
+    def position(self) -> Array | None:
+        """See `Recoverable.position`."""
+        return self._newest
+
+    def take_position(self, position: Array) -> None:
+        """See `Recoverable.take_position`."""
+        self._newest = position
 
     def remake(self, arguments: NeighborhoodArguments, deadline: Deadline) -> None:
         """See `Recoverable.remake`. The weights of push-sum begin again."""

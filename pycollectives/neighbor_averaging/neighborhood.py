@@ -49,7 +49,7 @@ class NeighborhoodStatistics(Statistics):
     Attributes
     ----------
     steps
-        Steps that this rank has started.
+        Steps that this rank has started. A rank that replaces a dead one begins with a survivor's number.
     """
 
     steps: int
@@ -294,7 +294,7 @@ class Neighborhood(Collective[ArgumentsT]):
 
     @property
     def steps(self) -> int:
-        """The number of steps that this rank has started."""
+        """The number of steps that this rank has started. A rank that replaces a dead one begins with a survivor's."""
         return self._collective.steps
 
     def _choices(self) -> list[str]:

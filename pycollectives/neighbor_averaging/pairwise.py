@@ -253,7 +253,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         self._context.forget(self)
 
     def _discard(self) -> int:
-        for leave in (self._collective.leave, self._equalizer.abort):
+        for leave in (self._equalizer.abort, self._collective.leave):
             with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any longer
                 leave()
         return 0  # applied deltas are in the model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -60,6 +61,19 @@ def _algorithm(algorithm: str) -> str:
     return algorithm
 
 
+def _activation(name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"activation: expected a name, got {name!r}")
+    kind, colon, latency = name.partition(":")
+    if colon:
+        is_known = kind == "tree" and latency.isascii() and latency.isdecimal() and 1 <= int(latency) < 2**31
+    else:
+        is_known = kind in ("auto", "dissemination", "tree")
+    if not is_known:
+        raise ValueError(f"activation: expected 'auto', 'dissemination', 'tree' or 'tree:K' with K >= 1, got {name!r}")
+    return name
+
+
 def _history(rounds: int) -> int:
     return checked_integer("history", rounds, at_least=1, at_most=MAX_NUMBER)
 
@@ -94,6 +108,11 @@ class PartialAllreduceArguments(Arguments):
         Default: "sum" for SUM and AVG, otherwise "latest".
     max_staleness
         After this many rounds in a row without data of a rank, the next round waits for that rank. None: never.
+    activation
+        How messages between P nodes, or P ranks without a board, start a round; without effect on a single board.
+        "dissemination": in ceil(log2 P) steps with P ceil(log2 P) messages (eager-SGD, section 4.1.1). "tree": with P -
+        1 messages, and one for each node that starts the round itself (ours). "tree:K": a tree for messages that take K
+        times as long as sending one. "auto": the fastest by the cost model, or "tree" where there is none.
     algorithm
         "auto": the best one for these ranks, nodes and bytes. A cost model chooses it if every rank has a core and
         there is no table of `python -m pycollectives tune`; otherwise a table of measurements does.
@@ -120,6 +139,7 @@ class PartialAllreduceArguments(Arguments):
     late: str = attrs.field(default="accumulate", kw_only=True, converter=_late)
     missed: str = attrs.field(default=None, kw_only=True, converter=_missed)
     max_staleness: int | None = attrs.field(default=None, kw_only=True, converter=_max_staleness)
+    activation: str = attrs.field(default="auto", kw_only=True, converter=_activation)
     algorithm: str = attrs.field(default="auto", kw_only=True, converter=_algorithm)
     history: int = attrs.field(default=8, kw_only=True, converter=_history)
     choice: choice.Choice = attrs.field(init=False, metadata=LOCAL)
@@ -140,9 +160,12 @@ class PartialAllreduceArguments(Arguments):
         choose = _choose if like.device is None else _choose_on_device
         nbytes = like.buffer.count * like.buffer.dtype.itemsize
         chosen, table = choose(self.algorithm, algorithm_names(), group.nodes, nbytes, sparse, group.costs)
+        if self.activation != "auto":
+            chosen = replace(chosen, activation=self.activation)
         nodes = group.nodes if chosen.board else range(group.size)
         staged = like.device is not None and len(set(nodes)) > 1
         object.__setattr__(self, "choice", chosen)
+        object.__setattr__(self, "activation", chosen.activation)
         object.__setattr__(self, "selection_table", table)
         object.__setattr__(self, "algorithm", chosen.staged_name if staged else chosen.name)
 
@@ -163,7 +186,6 @@ class PartialAllreduceArguments(Arguments):
         """Return the values that must be the same on all ranks; the shape may differ."""
         return {
             **super().signature(),
-            "activation": self.choice.activation,
             "segment_bytes": self.choice.segment_bytes,
         }
 
@@ -190,6 +212,7 @@ class PartialAllreduceArguments(Arguments):
             "missed": self.missed,
             "max_staleness": self.max_staleness,
             "nodes": tuple(nodes) if chosen.board else tuple(range(len(nodes))),
+            "activation": self.activation,
             "algorithm": chosen.schedule or "recursive_doubling",  # nothing is sent on a single node
             "history": self.history,
             "name": self.name,
@@ -199,7 +222,6 @@ class PartialAllreduceArguments(Arguments):
         return {
             "shape": buffer.shape,
             "dtype": buffer.dtype,
-            "activation": chosen.activation,
             "segment_bytes": chosen.segment_bytes or choice.DEFAULT_SEGMENT_BYTES,
             "convert": self.readable,
             "writable": self.writable,

@@ -248,6 +248,11 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         return self._arguments.algorithm
 
     @property
+    def activation(self) -> str:
+        """The activation's name, after "auto" has been resolved."""
+        return self._arguments.activation
+
+    @property
     def op(self) -> str:
         """The reduction's name, such as "SUM"."""
         return self._arguments.op

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..agreement.continuing import Continuing, seconds_of
+from ..agreement.continuing import Continuing
 from ..support.errors import RankFailedError
 from .arguments import PartialAllreduceArguments
 
@@ -310,23 +310,13 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
 
     def _received_from(self, holder: int, deadline: Deadline) -> Newest:
         """Return the newest round of a rank; collective."""
-        from ..support.native import core
-
         buffer = self._arguments.like.buffer
         length = 4096 + 8 * self._context.communicator.size + buffer.count * max(8, buffer.dtype.itemsize)
         sent = pickle.dumps(self._newest) if self._context.rank == holder else b""
         values = np.zeros(length, np.uint8)
         values[: len(sent)] = np.frombuffer(sent, np.uint8)
-        arguments = self._context.checked("partial_allreduce", lambda: self._of_bytes(length))
-        made = core.PartialAllreduce(
-            self._context.engine,
-            timeout=deadline.remaining(),
-            default_timeout=self._context.timeout,
-            **arguments.for_engine(self._context.nodes),
-        )
-        result, _ = made.allreduce(values, timeout=seconds_of(deadline))
+        result = self.shared_bytes(values, f"the newest round of {self._arguments.name!r}", deadline)
         received: Newest = pickle.loads(result.tobytes())  # ignores the zeros after its end
-        made.leave()
         return received
 
     def position(self) -> Position:
@@ -348,10 +338,6 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         if self._newest is not None and (self._missed > 0 or self._pending is not None):
             repeats = self._rank in self._newest.info.contributors  # the dead rank's contribution to the same step
             self._is_behind, self._drops_first = True, repeats or self._arguments.late == "drop"
-
-    def _of_bytes(self, length: int) -> PartialAllreduceArguments:
-        name = f"the newest round of {self._arguments.name!r}"
-        return type(self._arguments)(count=length, dtype=np.uint8, op="BOR", policy="full", name=name)
 
     def remake(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
         """See `Recoverable.remake`."""

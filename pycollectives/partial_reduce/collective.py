@@ -159,7 +159,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
             Another thread is in a call of this object, or the device of this rank or of a named rank has failed.
         """
         limit = self._context.limit(timeout)
-        number = self._step if step is None else operator.index(step)
+        number = max(self._step, self._begins_at) if step is None else operator.index(step)
         if not 0 <= number < END_OF_STEPS:
             raise ValueError(f"{self.name}: expected 0 <= step < 2**39, got {number}")
         groups = self.groups

@@ -134,10 +134,14 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
         return {"left": self._left, "member": self._rank, "step": self._next_step, "sequence": self._sequence}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its own weights."""
+        """See `Recoverable.fill`. Each survivor keeps its own weights. Newcomers begin at the step of the donor."""
         del deadline
-        self._steps = {state["member"]: state["step"] for state in states}
+        donor, *_ = states
+        self._steps = dict.fromkeys(self._membership.members, donor["step"])
+        self._steps |= {state["member"]: state["step"] for state in states}
         self._first = self._sequence = max(state["sequence"] for state in states)
+        if self._membership.is_joining:
+            self.begins_at = self._next_step = self._steps[self._rank]
 
     # ------------------------------------------------------------------------------------------------ the state
 

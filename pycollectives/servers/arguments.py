@@ -16,6 +16,8 @@ from .update import UpdateRule
 __all__ = ["ParameterServerArguments", "checked_sync"]
 
 NAN = ("reject", "skip", "accept")
+PER_WORKER = ("trials", "allotted")
+"""Options of a synchronization that may be a list with a value for each worker."""
 
 Servers = int | Iterable[int] | Literal["node"]
 
@@ -49,7 +51,8 @@ def _sync(sync: Synchronization | str) -> Synchronization:
 def _servers(servers: Servers) -> Placement:
     nodes = creation().group.nodes
     by_node = isinstance(servers, str)
-    return Placement(checked_servers(servers, nodes), by_node and len(set(nodes)) == 1, by_node)
+    ranks = checked_servers(servers, nodes, creation().numbered)
+    return Placement(ranks, by_node and len(set(nodes)) == 1, by_node)
 
 
 def _workers(workers: Iterable[int] | None) -> tuple[int, ...] | None:
@@ -57,7 +60,7 @@ def _workers(workers: Iterable[int] | None) -> tuple[int, ...] | None:
         return None
     if not isinstance(workers, Iterable) or isinstance(workers, str):
         raise TypeError(f"workers: expected None or a list of ranks, got {workers!r}")
-    return distinct("workers", workers, creation().group.size)
+    return distinct("workers", workers, creation().numbered)
 
 
 def _nan(nan: Literal["reject", "skip", "accept"]) -> str:
@@ -127,14 +130,18 @@ class ParameterServerArguments(Arguments):
             object.__setattr__(self, "workers", self._usual_workers())
 
     def _usual_workers(self) -> tuple[int, ...]:
-        group = creation().group
-        serving = self.servers.ranks
-        if self.servers.by_node or len(serving) == group.size:
-            return tuple(range(group.size))
-        return tuple(rank for rank in range(group.size) if rank not in serving)
+        ranks, serving = range(creation().numbered), self.servers.ranks
+        if self.servers.by_node or len(serving) == len(ranks):
+            return tuple(ranks)
+        return tuple(rank for rank in ranks if rank not in serving)
 
-    def for_engine(self) -> dict[str, Any]:
-        """Return the arguments as the engine takes them, without a function."""
+    def for_engine(self, workers: Sequence[int] | None = None) -> dict[str, Any]:
+        """Return the arguments as the engine takes them, without a function. `workers`: those that are alive."""
+        sync = self.sync.engine_arguments()
+        for name in PER_WORKER:
+            if workers is not None and len(sync.get(name, ())) == len(self.workers) > 1:
+                of_worker = dict(zip(self.workers, sync[name], strict=True))
+                sync[name] = [of_worker.get(rank, sync[name][0]) for rank in workers]
         if isinstance(self.sync, EAMSGD):
             update = {"rule": "elastic", "alpha": self.sync.alpha}
         elif isinstance(self.update, UpdateRule):
@@ -147,7 +154,7 @@ class ParameterServerArguments(Arguments):
             "workers": self.workers,
             "servers": self.servers.ranks,
             "direct": self.servers.direct,
-            "sync": self.sync.engine_arguments(),
+            "sync": sync,
             "update": update,
             "nan": self.nan,
             "name": self.name,
@@ -181,9 +188,8 @@ def check_update(update: Any, sync: Synchronization) -> None:
         raise TypeError(f"update: expected one such as SGD(0.1) or Adam(1e-3), or a function, got {update!r}")
 
 
-def checked_servers(servers: Any, nodes: Sequence[int]) -> tuple[int, ...]:
+def checked_servers(servers: Any, nodes: Sequence[int], size: int) -> tuple[int, ...]:
     """Return the ranks that have shards, ascending; `ValueError` or `TypeError`."""
-    size = len(nodes)
     if isinstance(servers, str):
         checked_choice("servers", servers, ("node",))
         return tuple(sorted({list(nodes).index(node) for node in nodes}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..collective import Collective
 from ..request import Request
@@ -12,6 +12,7 @@ from ..support.deadline import Deadline
 from ..support.errors import StallError
 from ..support.validation import with_prefix
 from .arguments import ParameterServerArguments
+from .continuing import ContinuingServer
 from .statistics import ParameterServerStatistics, PushInfo, ServerStatistics, WorkerStatistics
 from .sync import MindFlayer
 from .update import UpdateRule
@@ -117,6 +118,11 @@ class ParameterServer(Collective[ParameterServerArguments]):
         self._suspended = False
         self._pushed: PushRequest | None = None  # the newest
         weights = buffers.matching_array(arguments.initial.array, arguments.initial.buffer)
+        self._rank = context.communicator.rank
+        if context.membership is not None:
+            made = ContinuingServer(context, arguments, deadline, weights=weights, call=self._shaped_update())
+            self._collective = cast("_core.ParameterServer", made)
+            return
         self._collective = core.ParameterServer(
             context.engine,
             weights=buffers.as_bytes_exporter(weights),
@@ -206,9 +212,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         array = self._taken("pull", out)
         deadline = Deadline(self._context.limit(timeout))
         newest = self._newest_version(deadline.remaining()) if self._takes_no_part() else 0
-        self._collective.pull(buffers.as_bytes_exporter(array), timeout=deadline.remaining())
-        while self.version < newest:
-            self._collective.pull(buffers.as_bytes_exporter(array), timeout=deadline.remaining())
+        self._collective.pull(buffers.as_bytes_exporter(array), timeout=deadline.remaining(), at_least=newest)
         self._pulled = time.monotonic()
 
     def push_pull(self, gradient: BufferSpec, out: BufferSpec, *, timeout: float | None = None) -> None:
@@ -290,7 +294,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         if not isinstance(self.sync, MindFlayer):
             return True
         each = self.sync.engine_arguments()["allotted"]  # of each worker, or one of all
-        allotted: float = each[self._arguments.workers.index(self._context.rank)] if len(each) > 1 else each[0]
+        allotted: float = each[self._arguments.workers.index(self._rank)] if len(each) > 1 else each[0]
         return time.monotonic() - self._pulled <= allotted
 
     def suspend(self, *, timeout: float | None = None) -> None:
@@ -318,7 +322,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         self._newest_version(deadline.remaining())
 
     def _flush(self, timeout: float | None) -> None:
-        if self._context.rank in self.workers and self.clock > 0:
+        if self._rank in self.workers and self.clock > 0:
             self._newest_version(timeout)
 
     # --- the state
@@ -342,7 +346,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         RuntimeError
             Another thread is in a call of this object.
         """
-        if self._context.rank not in self._arguments.workers:
+        if self._rank not in self._arguments.workers:
             return None
         clock, version, staleness, used = self._collective.outcome
         return PushInfo(clock, version, staleness, used) if clock else None
@@ -386,11 +390,13 @@ class ParameterServer(Collective[ParameterServerArguments]):
     @property
     def is_server(self) -> bool:
         """Whether this rank serves a shard of the weights."""
-        return self._context.rank in self.servers
+        return self._rank in self.servers
 
     @property
     def servers(self) -> tuple[int, ...]:
         """The ranks that serve; empty if the pushing worker updates the weights itself."""
+        if self._context.membership is not None:
+            return self.recoverable.servers  # type: ignore[no-any-return]
         return () if self._arguments.servers.direct else self._arguments.servers.ranks
 
     @property
@@ -410,11 +416,11 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     def _takes_no_part(self) -> bool:
         """Whether no update waits for this rank, so that it must ask for the newest version."""
-        return self._context.rank not in self.workers or self._suspended
+        return self._rank not in self.workers or self._suspended
 
     def _newest_version(self, limit: float | None) -> int:
         """Return the number of updates that are decided when all messages of this rank have arrived at the server."""
-        if self._arguments.servers.direct:
+        if self._arguments.servers.direct and self._context.membership is None:
             return 0  # each call has arrived when it returns
         version: int = self._collective.server_statistics(timeout=limit)["version"]
         return version
@@ -433,10 +439,9 @@ class ParameterServer(Collective[ParameterServerArguments]):
             raise with_prefix(error, f"{self.name}: {call}") from None
 
     def _check_worker(self, call: str) -> None:
-        if self._context.rank not in self._arguments.workers:
+        if self._rank not in self._arguments.workers:
             raise ValueError(
-                f"{self.name}: {call} is for workers, {list(self._arguments.workers)}; this is rank "
-                f"{self._context.rank}"
+                f"{self.name}: {call} is for workers, {list(self._arguments.workers)}; this is rank {self._rank}"
             )
 
     def _choices(self) -> list[str]:

@@ -255,6 +255,17 @@ class GroupSummary:
     groups: tuple[tuple[int, ...], ...]
 
 
+def machine_of(generator: GeneratedGroups | StaticGroups | None, size: int, ranks_per_node: int) -> Machine:
+    """Return the machine of a generator, which answers the requests of workers. None stands for an allreduce."""
+    if generator is None:
+        workers = tuple(range(size))
+        return _StaticMachine(lambda rank, step: workers, size)
+    if isinstance(generator, StaticGroups):
+        return _StaticMachine(lambda rank, step: generator.group_of(rank, step, size), size)
+    generator.check(size)
+    return generator.machine(node_of_each(size, ranks_per_node))
+
+
 def simulate_groups(
     generator: GeneratedGroups | StaticGroups | None,
     size: int,
@@ -290,18 +301,8 @@ def simulate_groups(
     rng = random.Random(seed)
     added = slowdown or {}
     factors = [work * (1.0 + added.get(worker, 0.0)) for worker in range(size)]
-    machine: Machine
-    if generator is None:
-        everybody = tuple(range(size))
-        machine = _StaticMachine(lambda rank, step: everybody, size)
-    elif isinstance(generator, StaticGroups):
-        static = generator
-        machine = _StaticMachine(lambda rank, step: static.group_of(rank, step, size), size)
-    else:
-        generator.check(size)
-        machine = generator.machine(node_of_each(size, ranks_per_node))
     model = GroupModel(
-        machine,
+        machine_of(generator, size, ranks_per_node),
         size,
         lambda worker, step: factors[worker] * (1.0 + jitter * rng.random()),
         preduce=lambda members: preduce if len(members) > 1 else 0.0,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Computation = Literal["parallel", "serial"]
 
-__all__ = ["HopSummary", "largest_gap", "seconds_for_all", "simulate_hop"]
+__all__ = ["HopSummary", "largest_gap", "seconds_for_all", "simulate_hop", "times_of_steps"]
 
 
 class HopSummary(NamedTuple):
@@ -93,6 +93,15 @@ def seconds_for_all(
     if isinstance(graph, TimeVarying):
         raise TypeError(f"topology: Hop needs one graph, {topology} changes")
     return max(_ends(_history(graph, mode, work, max_ig, skip, computation), size))
+
+
+def times_of_steps(topology: Topology, mode: Mode, work: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the time at which each rank completes each iteration, of the shape of `work`."""
+    ends = np.full(work.shape, np.inf)
+    for what, rank, iteration, time, *_ in _history(topology, mode, work, 5, None, "parallel")["entries"]:
+        if what == "stepped":
+            ends[rank, iteration] = time
+    return ends
 
 
 def _history(

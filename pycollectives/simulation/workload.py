@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["LOADS", "from_csv", "make"]
+__all__ = ["LOADS", "from_csv", "make", "read"]
 
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 
@@ -160,17 +160,13 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
     return LOADS[name](work, skew, (ranks, calls), np.random.default_rng(seed), **options)
 
 
-def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
-    """Read a load from a CSV file with a line per call and a column per rank, in seconds.
-
-    A single column applies to all ranks. If there are fewer lines than calls, lines repeat; if there are more, the
-    first ones are used.
+def read(path: Path) -> Work:
+    """Read a CSV file with a line per call and a column per rank, in seconds, of shape (ranks, calls).
 
     Raises
     ------
     ValueError
-        The file is empty, or has a wrong number of columns, an invalid number, lines of different lengths, or a
-        negative time.
+        The file is empty, or has an invalid number, lines of different lengths, or a negative time.
     """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     if not any(line.partition("#")[0].strip() for line in lines):
@@ -181,6 +177,21 @@ def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
         raise ValueError(f"{path}: expected numbers separated by commas: {error}") from error
     if not (np.isfinite(table).all() and (table >= 0).all()):
         raise ValueError(f"{path}: expected finite times >= 0 seconds")
+    return table.T.copy()
+
+
+def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
+    """Read a load from a file as in `read`.
+
+    A single column applies to all ranks. If there are fewer lines than calls, lines repeat; if there are more, the
+    first ones are used.
+
+    Raises
+    ------
+    ValueError
+        As in `read`, or the file has a wrong number of columns.
+    """
+    table = read(path).T
     columns = table.shape[1]
     if columns not in (1, ranks):
         raise ValueError(f"{path}: expected a column per rank, {ranks}, or one for all; got {columns}")

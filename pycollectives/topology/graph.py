@@ -308,6 +308,25 @@ class Topology:
         self.check_connected()
         return measures.chi(self._in, rate)
 
+    def rho(self) -> float:
+        """Return rho of AD-PSGD: how much of the ranks' disagreement remains after one pairwise average, at most.
+
+        A rank drawn uniformly averages with one of its neighbors, drawn uniformly. W is the matrix of that average, and
+        rho is the second largest eigenvalue of E[W^T W], in [0, 1). The smaller it is, the faster AD-PSGD converges. It
+        equals 1 - 1 / (size chi1), with chi1 of `chi`. Source: Lian et al. 2018 (AD-PSGD), Assumption 1.
+
+        Raises
+        ------
+        ValueError
+            The graph is not symmetric or not connected.
+
+        >>> import pycollectives as pc
+        >>> [round(pc.topology.ring(size).rho(), 3) for size in (4, 8, 16)]
+        [0.75, 0.963, 0.995]
+        """
+        chi1, _ = self.chi()
+        return 1 - 1 / (self.size * chi1) if chi1 > 0 else 0.0
+
     @property
     def is_symmetric(self) -> bool:
         """Whether each edge goes in both directions."""

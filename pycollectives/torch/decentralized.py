@@ -71,7 +71,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         fixed. Parameters on a device are staged through pinned host memory in each step.
     comm
         A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
-        closes it with itself.
+        closes it with itself. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and
+        state from a survivor.
     method
         One of the methods in the table.
     topology
@@ -189,6 +190,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
 
         Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces it by a new one.
         """
+        if not self._exchange.is_in:
+            raise RuntimeError("averaging: expected first a flush, the call of the survivors")
         averaging: Averaging = self._exchange.averaging
         return averaging
 
@@ -218,7 +221,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         ------
         RuntimeError
             A parameter requires gradients now and did not when this optimizer was made. Or a flush reached its time
-            limit and was not repeated.
+            limit and was not repeated. Or this rank replaces a dead one, and the survivors are in another call.
         ValueError
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
@@ -245,6 +248,9 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             raise ClosedError(f"{self._name}: finish or close has begun, and ran into an error: call it again")
         if self._is_flushing:
             raise RuntimeError("a flush ran into its time limit: call flush() again before the next step")
+        self._operations.check("step")
+        if not self._exchange.is_in or self._exchange.settled:
+            raise RuntimeError("step: expected first a flush, the call of the survivors")
         self._look_for_ddp()
         for parameter in parameters_of(self.optimizer.param_groups):
             if parameter.requires_grad and id(parameter) not in self._with_exchange:
@@ -322,6 +328,13 @@ class DecentralizedOptimizer(CollectiveOptimizer):
 
     def _collectives(self) -> Sequence[AnyCollective]:
         return self._exchange.collectives
+
+    def _state(self) -> dict[str, Any]:
+        return {**super()._state(), **self._exchange.state()}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        super()._restore(state)
+        self._exchange.restore(state)
 
     def _leave_at_once(self) -> int:
         exchange: Exchange[Any] | None = getattr(self, "_exchange", None)  # None if its creation failed

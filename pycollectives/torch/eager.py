@@ -169,7 +169,6 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             self._warn_if_staged()
             self._warn_if_adaptive()
             self._gradients.add(parameters, self._arguments.bucket_bytes)
-            self._initial.share(self._state, self._restore)
 
     def _checked_arguments(self) -> tuple[Mapping[str, str | int | None], Waits]:
         parameters = parameters_of(self.optimizer.param_groups)
@@ -423,8 +422,6 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         return self._gradients.abort()
 
     # ------------------------------------------------------------------------------------------------ newcomers
-
-    _accepts_newcomers = True
 
     def _state(self) -> dict[str, Any]:
         own = {"steps": self._steps, "unsynchronized": self._unsynchronized, "buckets": self._fused()}

@@ -24,6 +24,9 @@ class ExactMean:
         The partial allreduce that computes it.
     count
         The elements of the vector.
+    computed
+        The mean, in a call that has computed it and waits for the other ranks. A rank that replaces a dead one takes it
+        over from a survivor.
     """
 
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
@@ -32,7 +35,7 @@ class ExactMean:
         self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
         self.rounds.discards = False  # no later mean delivers missing values
         self._round: Round | None = None
-        self._mean: Array | None = None
+        self.computed: Array | None = None
 
     def __call__(self, values: Array, deadline: Deadline) -> Array:
         """Return the mean, in a new array.
@@ -42,13 +45,13 @@ class ExactMean:
         StallError
             The time limit was reached. The next call continues this one and ignores its own `values`.
         """
-        if self._round is None:
-            self._round = self.rounds.contribute(values)
-        self._round.wait(timeout=deadline.remaining())
-        if self._mean is None:
-            self._mean = self.rounds.result.copy()
+        if self.computed is None:
+            if self._round is None:
+                self._round = self.rounds.contribute(values)
+            self._round.wait(timeout=deadline.remaining())
+            self.computed = self.rounds.result.copy()
         self.rounds.flush(timeout=deadline.remaining())
-        mean, self._mean, self._round = self._mean, None, None
+        mean, self.computed, self._round = self.computed, None, None
         return mean
 
     def leave(self) -> None:

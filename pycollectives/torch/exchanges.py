@@ -26,6 +26,7 @@ from .exact_mean import ExactMean
 if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..context import AnyCollective
+    from ..neighbor_averaging.neighborhood import StepRequest
     from ..support.deadline import Deadline
     from ..support.typing import Array
     from .shown import ShownParameters
@@ -43,11 +44,21 @@ NO_END = 1 << 40
 class Exchange(ABC, Generic[AveragingT]):
     """One rank's side of a method; its creation is collective.
 
+    A rank that replaces a dead one joins the collective of the survivors in `restore`, with the survivor's parameters.
+    Its first exchange begins in its first step.
+
     Attributes
     ----------
     averaging
         The collective that does the work. Under some methods a flush replaces it by a new one.
+    is_in
+        Whether this rank has it. A rank that replaces a dead one while the survivors flush does not.
+    settled
+        Whether the flush that is under way has shown the settled model.
     """
+
+    service: ClassVar[str]
+    """The call of the communicator that makes the collective."""
 
     waits: ClassVar[Waits]
     topology: ClassVar[str | None]
@@ -57,20 +68,41 @@ class Exchange(ABC, Generic[AveragingT]):
     """The options of the collective that the method accepts."""
 
     averaging: AveragingT
+    is_in = False
+    settled = False
 
     def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
         self._comm = comm
         self._shown = shown
         self._arguments = {"name": name, **options}
-        self.join()
+        membership = comm._context.membership
+        if membership is None or not membership.is_joining:
+            self.join()
+            self.begin()
 
     @classmethod
     def check(cls, **options: Any) -> None:
         """Raise ValueError for an option value that the collective accepts and this method does not."""
 
-    @abstractmethod
     def join(self) -> None:
-        """Join with the current parameters as the model; collective."""
+        """Create the collective, with the current parameters as the model; collective."""
+        self.averaging = getattr(self._comm, self.service)(self._shown.values, **self._arguments)
+        self.is_in = True
+
+    def begin(self, timeout: float | None = None) -> None:
+        """Begin the first exchange, unless it has begun."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a rank that replaces a dead one, besides the parameters."""
+        return {"settled": self.settled}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over a survivor's state and parameters, and join its collective if it is open; collective."""
+        self.settled = state["settled"]
+        self._shown.take_change()
+        membership = self._comm._context.membership
+        assert membership is not None
+        membership.make_if_open(self.service, self._arguments["name"], self.join)
 
     def before_update(self, deadline: Deadline) -> None:
         """Prepare for the local update."""
@@ -94,28 +126,30 @@ class Exchange(ABC, Generic[AveragingT]):
 
     def leave(self) -> None:
         """Leave without waiting for other ranks."""
-        self.averaging.leave()
+        if self.is_in:
+            self.averaging.leave()
 
     def abort(self) -> int:
         """Leave at once; return the number of discarded contributions."""
-        return self.averaging.abort()
+        return self.averaging.abort() if self.is_in else 0
 
     @property
     def collectives(self) -> list[AnyCollective]:
         """The collectives that the method uses."""
-        return [self.averaging]
+        return [self.averaging] if self.is_in else []
 
 
 class AdPsgd(Exchange[PairwiseAveraging]):
     """AD-PSGD (Lian et al. 2018, Algorithm 1): adds the update, computed at an older model x', to the current model."""
 
+    service = "pairwise_averaging"
     waits = Waits.NEVER
     topology = "bipartite-exponential"
     options = ("pace", "rate", "order", "seed", "weighting")
 
     def join(self) -> None:
         """Create the model that is averaged with neighbors."""
-        self.averaging = self._comm.pairwise_averaging(self._shown.values, **self._arguments)
+        super().join()
         self._model = np.empty_like(self._shown.values)
 
     def after_update(self, deadline: Deadline) -> None:
@@ -146,6 +180,15 @@ class WithMean(Exchange[AveragingT]):
     def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
         self._mean = ExactMean(comm, np.resize(shown.values, self._count_of_mean(comm, shown)), f"{name}.mean")
         super().__init__(comm, shown, name, **options)
+
+    def state(self) -> dict[str, Any]:
+        """See `Exchange.state`."""
+        return {**super().state(), "mean": self._mean.computed}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `Exchange.restore`."""
+        self._mean.computed = state["mean"]
+        super().restore(state)
 
     @staticmethod
     def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
@@ -182,40 +225,46 @@ class Stepwise(WithMean[StepwiseT]):
     """
 
     waits = Waits.DATA
-    _left: bool  # this rank has left, and shows the settled model
+    _model: Array  # before it is rounded to be shown
+    _step: StepRequest | None = None  # the newest in this collective, if its steps have requests
     _settled: Array | None = None  # this rank's part of the mean, between two calls of `wait_for_flush`
 
     def start_flush(self) -> None:
         """Leave the neighbors."""
-        self.averaging.leave()
+        if self.is_in and not self.settled:
+            self.averaging.leave()
 
     def wait_for_flush(self, deadline: Deadline) -> None:
         """Receive the models in flight, and compute the mean over ranks."""
-        if self._left:
+        if self.settled:
             return
         if self._settled is None:
             self._settled = self._sum(deadline)
         self._shown.show(self._model_of(self._mean(self._settled, deadline)))
         self._settled = None
-        self._left = True
+        self.settled = True
 
     def end_flush(self, rejoin: bool) -> None:
         """Join again if training may continue; the mean is shown already."""
         if rejoin:
-            self.join()
+            if not self.is_in or self.averaging.closed:
+                self.join()
+            self.begin()
+            self.settled = False
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See `Exchange.restore`."""
+        super().restore(state)
+        self._model = self._shown.values.copy()
 
     def equalize(self, deadline: Deadline) -> None:
         """Do nothing: models are equal after a flush."""
 
     def join(self) -> None:
-        """Create the collective."""
-        self.averaging = self._make()
-        self._model: Array = self._shown.values.copy()  # before it is rounded to be shown
-        self._left = False
-
-    @abstractmethod
-    def _make(self) -> StepwiseT:
-        """Create the collective."""
+        """See `Exchange.join`."""
+        super().join()
+        self._model = self._shown.values.copy()
+        self._step = None
 
     @abstractmethod
     def _sum(self, deadline: Deadline) -> Array:
@@ -229,17 +278,21 @@ class Stepwise(WithMean[StepwiseT]):
 class DPsgd(Stepwise[NeighborAveraging]):
     """D-PSGD (Lian et al. 2017, Algorithm 1): models are averaged while ranks compute gradients at them."""
 
+    service = "neighbor_averaging"
     topology = "ring"
     options = ("weights",)
     _arrived: bool  # the average of the started step is here
 
-    def join(self) -> None:
+    def begin(self, timeout: float | None = None) -> None:
         """Send the neighbors the first model."""
-        super().join()
-        self._start()
+        del timeout
+        if self._step is None:
+            self._start()
 
     def before_update(self, deadline: Deadline) -> None:
         """Wait for the average; the gradient was computed at the models before it."""
+        self.begin()
+        assert self._step is not None
         if not self._arrived:
             self._step.wait(out=self._model, timeout=deadline.remaining())
             self._arrived = True
@@ -254,41 +307,37 @@ class DPsgd(Stepwise[NeighborAveraging]):
         self._step = self.averaging.start(self._model)
         self._arrived = False
 
-    def _make(self) -> NeighborAveraging:
-        return self._comm.neighbor_averaging(self._shown.values, **self._arguments)
-
     def _sum(self, deadline: Deadline) -> Array:
-        return self.averaging.final(timeout=deadline.remaining()) + self._shown.change()
+        last = self._model if self._step is None else self.averaging.final(timeout=deadline.remaining())
+        return last + self._shown.change()
 
 
 class Sgp(Stepwise[PushSum]):
     """SGP (Assran et al. 2019, Algorithms 1 and 2): parameters are de-biased, x / weight; updates are added to x."""
 
+    service = "push_sum"
     topology = "one-peer-exponential"
     options = ("overlap", "weights")
-
-    def join(self) -> None:
-        """Begin with a weight of 1."""
-        super().join()
-        self._started = False
+    _started = False  # a step has begun, and not ended
 
     def after_update(self, deadline: Deadline) -> None:
         """Send shares of the sum, add the shares that have arrived, and show the de-biased model."""
         if not self._started:
             self._step = self.averaging.start(self._model + self._shown.change())
             self._started = True
+        assert self._step is not None
         self._step.wait(out=self._model, timeout=deadline.remaining())
         self._started = False
         self._shown.show(self._model)
 
-    def _make(self) -> PushSum:
-        return self._comm.push_sum(self._shown.values, **self._arguments)
-
     def _sum(self, deadline: Deadline) -> Array:
         change = self._shown.change()
-        model = self.averaging.final(timeout=deadline.remaining()) if self.averaging.steps else self._model
-        term = model * self.averaging.weight + change
-        return term if term.size == self._mean.count else np.append(term, term.dtype.type(self.averaging.weight))
+        model, weight = self._model, 1.0
+        if self._step is not None:
+            model = self.averaging.final(timeout=deadline.remaining())
+            weight = self.averaging.weight
+        term = model * weight + change
+        return term if term.size == self._mean.count else np.append(term, term.dtype.type(weight))
 
     @staticmethod
     def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
@@ -303,15 +352,25 @@ class Sgp(Stepwise[PushSum]):
 class Hop(Stepwise[HopCollective]):
     """Hop (Luo et al. 2019, Fig. 4): models are averaged with the neighbors', which may be some iterations apart."""
 
+    service = "hop"
     topology = "ring-based"
     options = ("mode", "skip", "max_ig", "computation")
-    _stepped: bool  # the iteration has ended, and the next has not begun
+    _stepped = True  # the iteration has ended, and the next has not begun
 
     def join(self) -> None:
-        """Send the neighbors the first model."""
+        """Show the model of a survivor's iteration, on a rank that replaces a dead one."""
         super().join()
         self._stepped = True
-        self._enter(None)
+        self._shown.show(self.averaging.parameters)
+
+    def begin(self, timeout: float | None = None) -> None:
+        """Send the neighbors the first model."""
+        if self._stepped:
+            self._enter(timeout)
+
+    def before_update(self, deadline: Deadline) -> None:
+        """Begin the first iteration, on a rank that replaces a dead one."""
+        self.begin(deadline.remaining())
 
     def after_update(self, deadline: Deadline) -> None:
         """Add the update to the average, and show it as the next iteration begins."""
@@ -325,17 +384,16 @@ class Hop(Stepwise[HopCollective]):
         self._stepped = False
         self._shown.show(self.averaging.parameters)
 
-    def _make(self) -> HopCollective:
-        return self._comm.hop(self._shown.values, **self._arguments)
-
     def _sum(self, deadline: Deadline) -> Array:
         changed = self._shown.change()
-        return self.averaging.parameters if self._stepped else self.averaging.parameters + changed
+        model = self.averaging.parameters if self.is_in else self._model
+        return model if self._stepped else model + changed
 
 
 class PReduce(Stepwise[PartialReduce]):
     """P-Reduce (Luo et al. 2020, section 3): the updated model is averaged in a group that a generator forms."""
 
+    service = "partial_reduce"
     topology = None
     options = ("groups", "weighting", "coordinator_rank")
 
@@ -345,9 +403,6 @@ class PReduce(Stepwise[PartialReduce]):
         self._shown.take_change()
         self.averaging.average(self._model, timeout=deadline.remaining())
         self._shown.show(self._model)
-
-    def _make(self) -> PartialReduce:
-        return self._comm.partial_reduce(self._shown.values, **self._arguments)
 
     def _sum(self, deadline: Deadline) -> Array:
         return self._model + self._shown.change()
@@ -359,6 +414,7 @@ class ParameterServer(WithMean[Server]):
     The server adds the mean of the updates of one round. The synchronization defines the rounds.
     """
 
+    service = "parameter_server"
     waits = Waits.DATA
     topology = None
     options = ("sync", "servers")
@@ -372,17 +428,11 @@ class ParameterServer(WithMean[Server]):
 
     def join(self) -> None:
         """Create the servers with the common model."""
-        self.averaging = self._comm.parameter_server(
-            self._shown.values,
-            update=SGD(rate=1.0),
-            workers=range(self._comm.size),
-            nan="accept",
-            **self._arguments,
-        )
+        self._arguments |= {"update": SGD(rate=1.0), "workers": range(self._comm.size), "nan": "accept"}
+        super().join()
         self._model: Array = self._shown.values.copy()
         self._pushed = False
         self._flushed = False
-        self._met = False  # all ranks have flushed
 
     def after_update(self, deadline: Deadline) -> None:
         """Push the negated change, which the server subtracts; show the model when this rank may continue."""
@@ -411,12 +461,12 @@ class ParameterServer(WithMean[Server]):
 
     def equalize(self, deadline: Deadline) -> None:
         """Show the model with all updates of all ranks; the mean, in case some ranks pull a newer model."""
-        if not self._met:
+        if not self.settled:
             self._mean(self._shown.values, deadline)
-            self._met = True
+            self.settled = True  # all ranks have flushed
         self._pull(deadline)
         self._shown.show(self._mean(self._shown.values, deadline))
-        self._met = False
+        self.settled = False
 
     def _push(self, deadline: Deadline) -> None:
         clock = self.averaging.clock

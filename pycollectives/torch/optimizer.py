@@ -25,7 +25,7 @@ from .initial_state import InitialState
 from .module_buffers import ModuleBuffers
 from .operations import Operations, meet, synchronize
 from .parameters import Signature, check_one_device, name_of, parameters_of
-from .refusals import check_model, check_no_ddp, check_optimizer, check_replaces, open_wrappers
+from .refusals import check_model, check_no_ddp, check_optimizer, open_wrappers
 from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
@@ -70,9 +70,6 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     _flush_waits_for_all: ClassVar[bool] = True
     """Whether all ranks have called `flush` when it returns."""
-
-    _accepts_newcomers: ClassVar[bool] = False
-    """Whether a rank that replaces a dead one continues with the state of a survivor."""
 
     def __init__(
         self,
@@ -150,10 +147,11 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @contextlib.contextmanager
     def _creation(self) -> Iterator[None]:
-        """Limit the time of the creation in the block; abort if it fails."""
+        """Limit the time of the creation in the block, and share the state afterwards; abort if it fails."""
         try:
             with self._within(self._comm._context.deadline_of(self._timeout)) as self._creating:
                 yield
+            self._initial.share(self._state, self._restore)
         except BaseException:
             self.abort()
             raise
@@ -183,7 +181,6 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
         check_optimizer(self.optimizer)
-        check_replaces(self._comm, type(self).__name__, accepted=self._accepts_newcomers)
         self._timeout = checked_timeout(self._timeout)
         check_model(self._model)
         options, waits = check()

@@ -15,7 +15,6 @@ from .wrapped import WrappedOptimizer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..communicator import Communicator
 
 __all__ = [
     "OpenWrappers",
@@ -23,7 +22,6 @@ __all__ = [
     "check_model",
     "check_no_ddp",
     "check_optimizer",
-    "check_replaces",
     "open_optimizers",
     "open_wrappers",
 ]
@@ -133,13 +131,6 @@ def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
                 f"optimizer: its parameters are those of a {DDP}, which averages their gradients itself: leave the "
                 "model as it is, and do not wrap it"
             )
-
-
-def check_replaces(comm: Communicator, name: str, *, accepted: bool) -> None:
-    """Raise ValueError if a communicator replaces dead ranks, and an optimizer has no state for them."""
-    membership = comm._context.membership
-    if membership is not None and membership.replaces and not accepted:
-        raise ValueError(f"{name}: expected a communicator without spares and respawn: newcomers get no state of it")
 
 
 def check_model(model: torch.nn.Module | None) -> None:

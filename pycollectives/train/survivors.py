@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
+from ..agreement.deaths import follows_death
 from ..agreement.shrinking import REPORT_S
 from ..support.errors import RankFailedError, StallError, TransportError
 from ..support.launchers import FAULT_TOLERANT, is_fault_tolerant
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from .replica import Replica
 
 __all__ = ["continue_from_newest", "is_death", "require_possible", "shrunk"]
-
-DEATHS = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
-"""Classes of MPI's errors after a death. A survivor revokes a communicator on which others may wait."""
 
 CAUSED = (MPI.Exception, RankFailedError, StallError, TransportError)
 """Errors that a death may cause before MPI reports it: a survivor that has seen it leaves the others."""
@@ -57,9 +55,7 @@ def is_death(error: BaseException | None, comm: Communicator, outer: BaseExcepti
 
 
 def _shows_death(error: BaseException) -> bool:
-    if isinstance(error, MPI.Exception):
-        return error.Get_error_class() in DEATHS
-    return isinstance(error, RankFailedError) and bool(error.ranks)
+    return follows_death(error) or (isinstance(error, RankFailedError) and bool(error.ranks))
 
 
 def _is_reported(comm: Communicator, patience: float) -> bool:

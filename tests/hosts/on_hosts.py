@@ -32,7 +32,7 @@ def on_hosts(shape: str, *command: object, rate: str | None = None, limit: float
     """Run a command beside hosts of a shape, with links of a rate; its launchers find the hosts. Fails if it hangs."""
     rates = [] if rate is None else ["--rate", rate]
     outcome = run([str(HOSTS), *rates, shape, *map(str, command)], limit=limit, env=environment(**env))
-    assert not outcome.hung, outcome
+    assert not outcome.hung
     return outcome
 
 

@@ -17,7 +17,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 def groups(ranks: int, *options: object) -> Outcome:
     command = [*launcher(), "-n", str(ranks), sys.executable, str(BENCH / "groups.py"), *map(str, options)]
     outcome = run(command, limit=100)
-    assert not outcome.hung, outcome
+    assert not outcome.hung
     return outcome
 
 
@@ -26,7 +26,7 @@ def test_every_generator_is_measured_and_verified(tmp_path, ranks_per_node):
     path = tmp_path / "groups.jsonl"
     options = ("--model-bytes", 4e4, "--compute-ms", 5, "--iterations", 15, "--slowdown", "1:3")
     outcome = groups(4, "--generators", "all", *options, "--ranks-per-node", ranks_per_node, "--json", path)
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["generator"] for record in records] == [
         "allreduce",
@@ -48,7 +48,7 @@ def test_every_generator_is_measured_and_verified(tmp_path, ranks_per_node):
 
 def test_what_would_be_measured(tmp_path):
     outcome = groups(2, "--list", "--generators", "smart", "--slowdown", "1:5", "--json", tmp_path / "none")
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
     assert outcome.out.splitlines() == [
         "# ranks 2",
         "allreduce 9230000 bytes, slowdown 1:5",
@@ -68,6 +68,6 @@ WRONG = [
 def test_wrong_use():
     outcomes = outcomes_of_wrong_use(2, str(BENCH / "groups.py"), [options for options, _ in WRONG])
     for outcome, (_, message) in zip(outcomes, WRONG, strict=True):
-        assert outcome.status == 2, outcome
-        assert message in " ".join(outcome.err.split()), outcome
-        assert outcome.err.count("Usage:") == 1, outcome
+        assert outcome.status == 2
+        assert message in " ".join(outcome.err.split())
+        assert outcome.err.count("Usage:") == 1

@@ -22,8 +22,8 @@ def bench(*arguments: object) -> Outcome:
         limit=150,
         env=environment(OMPI_MCA_mpi_yield_when_idle="1"),
     )
-    assert not outcome.hung, outcome
-    assert outcome.status == 0, outcome
+    assert not outcome.hung
+    assert outcome.status == 0
     return outcome
 
 
@@ -79,5 +79,5 @@ def test_groups_beside_both_allreduces(tmp_path):
 def test_without_a_device_all_ranks_say_so_and_end():
     command = [*launcher(), "-n", "2", sys.executable, str(ROOT / "bench" / "skew.py"), "--device", "cuda"]
     outcome = run(command, limit=60, env=environment())
-    assert outcome.status == 1, outcome
-    assert outcome.err.count("error: --device cuda: CUDA is off: ") == 1, outcome
+    assert outcome.status == 1
+    assert outcome.err.count("error: --device cuda: CUDA is off: ") == 1

@@ -22,11 +22,11 @@ def test_a_finalize_that_does_not_return_is_ended(tmp_path):
     outlived = []
     for rank in (0, 2):
         died, end = job.said(rank)  # and does not come to the line after MPI.Finalize
-        assert died == "died: 1", job
+        assert died == "died: 1"
         outlived.append(ended - float(end.split()[1]))
-    assert 2 < max(outlived) < 2 + OUTLIVES_S, job
+    assert 2 < max(outlived) < 2 + OUTLIVES_S
 
 
 def test_a_second_death_is_named_too():
     job = mpirun(5, "second_death.py", limit=60, options=WITH_FAULT_TOLERANCE)
-    assert [job.said(rank) for rank in (0, 2, 4)] == [["named: 1 3"]] * 3, job
+    assert [job.said(rank) for rank in (0, 2, 4)] == [["named: 1 3"]] * 3

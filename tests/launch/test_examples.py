@@ -26,7 +26,7 @@ def output(ranks, program, *arguments):
     """Return what a program prints, which ends well and says nothing on stderr."""
     command = [*launcher(), "-n", str(ranks), sys.executable, str(program), *map(str, arguments)]
     outcome = run(command, limit=90, env=environment(PYC_STALL_WARNING="10"))
-    assert (outcome.status, outcome.err) == (0, ""), outcome
+    assert (outcome.status, outcome.err) == (0, "")
     return outcome.out
 
 
@@ -97,10 +97,10 @@ def test_training_continues_after_a_death(example, says):
     ranks = 5 if example.startswith("replace") else 4
     command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", str(ranks), sys.executable, EXAMPLES / example]
     outcome = run([str(word) for word in command], limit=90, env=environment(PYC_STALL_WARNING="10"))
-    assert outcome.err == "", outcome
-    assert re.search(says, outcome.out, re.MULTILINE), outcome
+    assert outcome.err == ""
+    assert re.search(says, outcome.out, re.MULTILINE)
     (error,) = numbers("largest error of a weight: N", outcome.out)
-    assert error < 0.01, outcome
+    assert error < 0.01
 
 
 @several
@@ -130,9 +130,9 @@ def test_a_checkpoint_of_another_number_of_ranks_is_refused(tmp_path):
     output(2, program, "--until", 10, "--file", tmp_path / "a.npz")
     command = [*launcher(), "-n", "4", sys.executable, str(program), "--file", str(tmp_path / "a.npz")]
     outcome = run(command, limit=60)
-    assert outcome.status == 1, outcome
-    assert "was written by 2 ranks, not 4" in outcome.err, outcome
-    assert "Traceback" not in outcome.err, outcome
+    assert outcome.status == 1
+    assert "was written by 2 ranks, not 4" in outcome.err
+    assert "Traceback" not in outcome.err
 
 
 def blocks(page, language):
@@ -184,7 +184,7 @@ def test_the_program_of_that_page_with_data_of_each_rank(ranks, tmp_path):
 def test_the_program_of_the_page_on_learning_rates(tmp_path):
     (tmp_path / "program.py").write_text("\n".join(blocks("learning-rate.md", "python")))
     outcome = run([sys.executable, "-W", "error", str(tmp_path / "program.py")], limit=60)
-    assert (outcome.status, outcome.out, outcome.err) == (0, "", ""), outcome
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
 
 
 @slow_start

@@ -39,7 +39,7 @@ def experiment(*arguments, folders):
         programs += [":", "-n", "1", "-wdir", str(folder), sys.executable, "-m", "pycollectives", "experiments", "run"]
         programs += ["tiny.toml", *arguments]
     outcome = run([*launcher(), *programs[1:]], limit=60, env=environment())
-    assert not outcome.hung, outcome
+    assert not outcome.hung
     return outcome
 
 
@@ -47,7 +47,7 @@ def experiment(*arguments, folders):
 def test_results_are_kept_with_their_speedups(tmp_path, target):
     (tmp_path / "tiny.toml").write_text(TINY if target else TINY.replace("target_loss = 1e9", ""))
     outcome = experiment(folders=[tmp_path, tmp_path])
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
     found = json.loads((tmp_path / "tiny.json").read_text())
     synchronous, solo = found["results"]
     assert (synchronous["job"], solo["job"], solo["baseline"], solo["paper_speedup"]) == (

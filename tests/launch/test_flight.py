@@ -75,7 +75,7 @@ def test_a_rank_in_c_and_ranks_that_wait(tmp_path, path):
     with job(tmp_path, 3, path) as running:
         assert set(running.pids) <= set(flight.listening())
         outcome = dump("--json", *running.pids)
-        assert outcome.status == 0, outcome
+        assert outcome.status == 0
         processes = json.loads(outcome.out)["processes"]
         assert sorted(process["world_rank"] for process in processes) == [0, 1, 2]
         assert {process["reason"] for process in processes} == {"SIGUSR2"}
@@ -94,10 +94,10 @@ def test_a_rank_in_c_and_ranks_that_wait(tmp_path, path):
         assert found[1].waiting == ""
 
         outcome = dump(*running.pids)
-        assert outcome.status == 0, outcome
+        assert outcome.status == 0
         lines = [line for line in outcome.out.splitlines() if "gradients" in line]
-        assert len(lines) == 3, outcome
-        assert sum("round 1, for" in line for line in lines) == 2, outcome
+        assert len(lines) == 3
+        assert sum("round 1, for" in line for line in lines) == 2
         out = running.end()
     assert "rank 1: read 1" in out
     assert out.count("sum 3.0") == 3
@@ -128,10 +128,10 @@ def test_a_stopped_process_is_named(tmp_path):
         outcome = dump("--timeout", 1, *running.pids)
         os.kill(running.pids[1], signal.SIGCONT)
         running.end()
-    assert outcome.status == 1, outcome
-    assert f"process {running.pids[1]} is stopped" in outcome.err, outcome
-    assert "0; no record of 1" not in outcome.out, outcome
-    assert re.search(r"round 1, for .* no record of 1", outcome.out), outcome
+    assert outcome.status == 1
+    assert f"process {running.pids[1]} is stopped" in outcome.err
+    assert "0; no record of 1" not in outcome.out
+    assert re.search(r"round 1, for .* no record of 1", outcome.out)
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path):
@@ -142,22 +142,22 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
         records.rmdir()
         outcome = dump("--timeout", 1, *running.pids)
         out = running.end()
-    assert outcome.status == 1, outcome
-    assert f"wrote no record into {records} within 1 s" in outcome.err, outcome
+    assert outcome.status == 1
+    assert f"wrote no record into {records} within 1 s" in outcome.err
     assert out.count(f"pycollectives: SIGUSR2: cannot write {records}/") == 2
 
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_stall_error_has_its_record_and_names_its_file(tmp_path, named):
     outcome = run_ranks(3, "stalls.py", **({"PYC_DUMP_DIR": str(tmp_path)} if named else {}))
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
     assert outcome.said(1) == []
     for rank in (0, 2):
         stall, record = outcome.said(rank)
         assert record == "record: round"
         match = re.search(r"have not arrived: rank 1.*?( \(flight record: (.*)\))?$", stall)
-        assert match, outcome
-        assert (match[1] is not None) == named, outcome
+        assert match
+        assert (match[1] is not None) == named
         if named:
             process = json.loads(Path(match[2]).read_text())
             assert (process["reason"], process["world_rank"]) == ("StallError", rank)

@@ -23,7 +23,7 @@ def test_the_survivors_go_on(tmp_path, phase, victims, ranks_per_node, seed):
     if phase == "late":
         (stalled,) = [line for line in job.said(4) if line.startswith("stalled")]
         says = r"not complete after [\d.]+ s; have not called it: ranks? 0\b.*\. Call it again"
-        assert re.search(says, stalled), job
+        assert re.search(says, stalled)
     check_shrunk(job, victims, RANKS)
 
 
@@ -37,8 +37,8 @@ def test_after_a_communicator_that_mpi_could_not_make(tmp_path, parent):
     """Open MPI would wait in MPI_Comm_shrink forever for its turn."""
     options = {"options": WITH_FAULT_TOLERANCE, "DEATH": str(tmp_path / "d")}
     job = mpirun(4, "shrinks_after_creation.py", parent, limit=40, **options)
-    assert any("no duplicate:" in line for rank in range(3) for line in job.said(rank)), job
-    assert [job.said(rank)[-1] for rank in range(3)] == ["total: 3"] * 3, job
+    assert any("no duplicate:" in line for rank in range(3) for line in job.said(rank))
+    assert [job.said(rank)[-1] for rank in range(3)] == ["total: 3"] * 3
 
 
 def test_a_creation_on_mpi_comm_world_that_failed_is_reported(tmp_path):
@@ -46,5 +46,5 @@ def test_a_creation_on_mpi_comm_world_that_failed_is_reported(tmp_path):
     options = {"options": WITH_FAULT_TOLERANCE, "DEATH": str(tmp_path / "d")}
     job = mpirun(4, "shrinks_after_creation.py", "outside", limit=60, **options)
     says = [job.said(rank)[-1] for rank in (1, 2)]
-    assert any("Make communicators of a duplicate of MPI_COMM_WORLD" in line for line in says), job
-    assert all(line.startswith("error: ") for line in says), job
+    assert any("Make communicators of a duplicate of MPI_COMM_WORLD" in line for line in says)
+    assert all(line.startswith("error: ") for line in says)

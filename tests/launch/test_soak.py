@@ -25,8 +25,8 @@ def soak(program, seconds, ranks_per_node):
     options = [*SOAKS[program][0], "--seconds", seconds, "--seed", 7]
     command = [*launcher(), "-n", "4", sys.executable, str(SUPPORT / program), *map(str, options)]
     outcome = run(command, limit=110, env=environment(PYC_RANKS_PER_NODE=ranks_per_node))
-    assert outcome.status == 0, outcome
-    assert "soak: passed: 4 ranks" in outcome.out, outcome
+    assert outcome.status == 0
+    assert "soak: passed: 4 ranks" in outcome.out
 
 
 @pytest.mark.parametrize("program", SOAKS)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from killer import WITH_FAULT_TOLERANCE, WITH_RESPAWN
 from launcher import environment, launcher, run
+from nightly import nightly_unless
 
 pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
 
@@ -24,6 +25,8 @@ BENCH = Path(__file__).parents[2] / "bench" / "survive.py"
         ("rank", "all", "continue", "groups"),
         ("coordinator", "1", "continue", "gossip"),
         ("leader", "2", "continue", "hop"),
+        ("coordinator", "2", "continue", "server"),
+        ("rank", "all", "continue", "server"),
         pytest.param("rank", "2", "continue", "optimizer", marks=pytest.mark.nightly),
     ],
 )
@@ -44,6 +47,17 @@ def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure, program)
     assert "# pycollectives Survival" in job.out, job
 
 
+@pytest.mark.parametrize("program", nightly_unless(lambda program: program == "server", ["allreduce", "server", "hop"]))
+def test_survivors_of_a_node_continue(tmp_path, program):
+    options = ["--kills", "2", "--every", "0.2", "--what", "node", "--ranks-per-node", "2", "--program", program]
+    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "6", sys.executable, str(BENCH), *options]
+    job = run([*command, "--json", str(tmp_path / "survive.jsonl")], limit=90, env=environment())
+    assert job.status == 0, job
+    (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
+    assert (record["wrong"], record["kills"], record["ranks"], record["what"]) == (0, 2, 6, "node")
+    assert record["kill_to_next_ms"]["p50"] < 20_000, record
+
+
 def test_new_processes_replace_the_dead(tmp_path):
     """All ranks make rounds again after each of five deaths, more than there are ranks."""
     options = ["--kills", "5", "--every", "0.1", "--heal", "respawn", "--json", str(tmp_path / "survive.jsonl")]
@@ -52,4 +66,18 @@ def test_new_processes_replace_the_dead(tmp_path):
     assert job.status == 0, job
     (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
     assert (record["wrong"], record["verified"], record["kills"], record["ranks"]) == (0, True, 5, 4)
+    assert 0 < record["kill_to_full_ms"]["p50"] < 20_000, record
+
+
+@pytest.mark.parametrize(
+    "program",
+    nightly_unless(lambda program: program in ("hop", "server"), ["groups", "gossip", "hop", "server", "optimizer"]),
+)
+def test_spares_replace_the_dead(tmp_path, program):
+    options = ["--kills", "2", "--every", "0.2", "--heal", "spare", "--program", program]
+    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "6", sys.executable, str(BENCH), *options]
+    job = run([*command, "--json", str(tmp_path / "survive.jsonl")], limit=90, env=environment())
+    assert job.status == 0, job
+    (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
+    assert (record["wrong"], record["kills"], record["ranks"], record["program"]) == (0, 2, 4, program)
     assert 0 < record["kill_to_full_ms"]["p50"] < 20_000, record

@@ -25,7 +25,7 @@ def test_replicas_that_are_different_at_the_end(tmp_path):
     )
     outcome = train("synchronous", *SMALL, path=tmp_path)
     told(outcome, "Error: the replicas are different")
-    assert "DIFFERENT" in outcome.out, outcome
+    assert "DIFFERENT" in outcome.out
 
 
 def test_a_checkpoint_that_rank_0_does_not_see_whole(tmp_path):
@@ -76,11 +76,11 @@ def test_one_rank_cannot_write(tmp_path):
     """The others learn of it, and the job ends."""
     (tmp_path / "metrics-rank-0001.jsonl").mkdir()
     outcome = train("synchronous", *SMALL, "--output", tmp_path)
-    assert outcome.status == 1, outcome
-    assert "Error: rank 1 has left the training by an exception" in outcome.err, outcome
-    assert "metrics-rank-0001.jsonl" in outcome.err, outcome
-    assert "Traceback" not in outcome.err, outcome
-    assert outcome.seconds < 30, outcome
+    assert outcome.status == 1
+    assert "Error: rank 1 has left the training by an exception" in outcome.err
+    assert "metrics-rank-0001.jsonl" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.seconds < 30
 
 
 RAISES = (
@@ -106,9 +106,9 @@ WHEN_SETTLING = {"module": "replica", "name": "Replica", "method": "settle", "wh
 def test_an_exception_on_one_rank_ends_the_job(tmp_path, method, where):
     (tmp_path / "sitecustomize.py").write_text(RAISES.format(**where))
     outcome = train(method, *SMALL, path=tmp_path)
-    assert outcome.status == 1, outcome
-    assert "RuntimeError: of rank 1" in outcome.err, outcome
-    assert outcome.seconds < 30, outcome
+    assert outcome.status == 1
+    assert "RuntimeError: of rank 1" in outcome.err
+    assert outcome.seconds < 30
 
 
 BEFORE_STEPS = {"module": "batches", "name": "Batches", "method": "__init__", "when": "True"}
@@ -138,7 +138,7 @@ def run_library(folder, where, method, what, **variables):
     env = environment(PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)]), **variables)
     program = [sys.executable, str(folder / "library.py"), method, what]
     outcome = run([*launcher(), "-n", str(RANKS), *program], limit=60, env=env)
-    assert not outcome.hung, outcome
+    assert not outcome.hung
     return outcome
 
 
@@ -156,14 +156,14 @@ ALONE = ["eager,policy=solo", "eager,policy=full", "m-synchronous,m=2", "ripples
 def test_the_others_learn_of_a_rank_that_fails(tmp_path, method, where):
     """In a program of one's own, which nothing ends; it can go on after the error."""
     outcome = run_library(tmp_path, where, method, "print")
-    assert outcome.status == 0, outcome
-    assert outcome.said(1) == ["RuntimeError: of rank 1"], outcome
+    assert outcome.status == 0
+    assert outcome.said(1) == ["RuntimeError: of rank 1"]
     for rank in (0, 2):
-        assert outcome.said(rank) == ["RankFailedError: rank 1 has left the training by an exception"], outcome
+        assert outcome.said(rank) == ["RankFailedError: rank 1 has left the training by an exception"]
 
 
 def test_a_job_whose_ranks_wait_within_a_step_ends_after_the_exit_timeout(tmp_path):
     outcome = run_library(tmp_path, IN_A_STEP, "synchronous", "raise", PYC_EXIT_TIMEOUT="2")
-    assert outcome.status == 1, outcome
-    assert "RuntimeError: of rank 1" in outcome.err, outcome
-    assert "not closed on ranks 0, 2" in outcome.err, outcome
+    assert outcome.status == 1
+    assert "RuntimeError: of rank 1" in outcome.err
+    assert "not closed on ranks 0, 2" in outcome.err

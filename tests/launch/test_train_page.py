@@ -15,5 +15,5 @@ def test_the_method_of_the_documentation(tmp_path):
     (tmp_path / "local.py").write_text(program)
     env = environment(PYTHONPATH=str(ROOT))
     outcome = run([*launcher(), "-n", str(RANKS), sys.executable, str(tmp_path / "local.py")], limit=60, env=env)
-    assert outcome.status == 0, outcome
-    assert re.fullmatch(r"63 steps, loss 0\.0\d\d, equal: True\n", outcome.out), outcome
+    assert outcome.status == 0
+    assert re.fullmatch(r"63 steps, loss 0\.0\d\d, equal: True\n", outcome.out)

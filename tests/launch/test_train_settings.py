@@ -22,7 +22,7 @@ def test_a_configuration_in_toml(tmp_path):
     )
     said = ["--config", tmp_path / "job.toml", "--epochs", "2", "--output", tmp_path / "run"]
     outcome = train(*said, "--ranks", RANKS, "--ranks-per-node", 2)
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
     assert "emulated by sleeping" in outcome.out
     found = summary_of(tmp_path / "run")
     assert (found["finished"], found["ranks"], found["steps"]) == (True, RANKS, 16)
@@ -102,7 +102,7 @@ def train_differently(these, those, path=ROOT, **env):
     last = [":", *command(*those, ranks=2)[len(launcher()) :]]
     last[last.index("2")] = "1"
     outcome = run([*command(*these, ranks=RANKS - 1), *last], limit=60, env=found)
-    assert not outcome.hung, outcome
+    assert not outcome.hung
     return outcome
 
 
@@ -152,14 +152,14 @@ def test_settings_that_mean_the_same(tmp_path):
     said = ["synchronous", *SMALL, "--epochs", "1", "--output"]
     otherwise = ["--optimizer", "sgd,momentum=0.9,rate=0.01"]
     outcome = train_differently([*said, tmp_path / "folder"], [*said, tmp_path / "link", *otherwise])
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
 
 
 def test_an_option_that_one_rank_does_not_know():
     outcome = train_differently(["synchronous", *SMALL], ["synchronous", *SMALL, "--odd"])
-    assert outcome.status != 0, outcome
-    assert "No such option" in outcome.err, outcome
-    assert outcome.seconds < 30, outcome
+    assert outcome.status != 0
+    assert "No such option" in outcome.err
+    assert outcome.seconds < 30
 
 
 def test_ranks_with_different_versions(tmp_path):
@@ -188,7 +188,7 @@ def test_ranks_of_a_program_with_different_settings(tmp_path):
     (tmp_path / "program.py").write_text(DIFFERENT)
     program = [*launcher(), "-n", str(RANKS), sys.executable, str(tmp_path / "program.py")]
     outcome = run(program, limit=60, env=environment(PYTHONPATH=str(ROOT)))
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
     for rank in range(RANKS):
         (said,) = outcome.said(rank)
-        assert said.endswith("train: arguments differ: epochs: 3 on rank 0, 2 on ranks 1-2"), outcome
+        assert said.endswith("train: arguments differ: epochs: 3 on rank 0, 2 on ranks 1-2")

@@ -116,8 +116,8 @@ def test_a_signal_after_the_end_changes_nothing(tmp_path):
         "atexit.register(lambda: print(*map(signal.getsignal, (signal.SIGUSR1, signal.SIGTERM))))\n"
     )
     outcome = train("synchronous", *SMALL, ranks=1, path=tmp_path)
-    assert outcome.status == 0, outcome
-    assert outcome.out.endswith(f"{signal.SIG_IGN} {signal.SIG_IGN}\n"), outcome
+    assert outcome.status == 0
+    assert outcome.out.endswith(f"{signal.SIG_IGN} {signal.SIG_IGN}\n")
 
 
 def test_without_output_there_is_nothing_to_requeue_for(tmp_path):

@@ -14,6 +14,8 @@ from pycollectives.support.launchers import FAULT_TOLERANT
 
 WORLD = MPI.COMM_WORLD
 LIMIT = 30.0
+COUNT = 16
+"""Elements; at least one for each server."""
 
 pytestmark = pytest.mark.skipif("Open MPI" not in MPI.Get_library_version(), reason="MPICH cannot continue")
 
@@ -85,9 +87,42 @@ def test_a_round_that_stalls_goes_on(comm):
     assert result.tolist() == [comm.size] * 2
 
 
+@pytest.mark.parametrize("servers", ["node", 1])
+@pytest.mark.parametrize("sync", ["bsp", "asp", "eamsgd:1:0.5"])
+def test_calls_are_those_of_a_parameter_server(comm, sync, servers):
+    update = None if sync.startswith("eamsgd") else pc.servers.SGD(1.0)
+    workers = range(comm.size)
+    with comm.parameter_server(np.zeros(COUNT), sync=sync, update=update, servers=servers, workers=workers) as ps:
+        out = np.zeros(COUNT)
+        for step in range(10):
+            if step % 2 == 0:
+                ps.push_pull(np.ones(COUNT), out)
+            else:
+                info = ps.push(np.ones(COUNT)).wait()
+                assert info.clock == ps.clock == step + 1
+                ps.pull(out)
+        ps.flush()
+        comm.mean(0.0)
+        ps.pull(out)
+        statistics = ps.server_statistics()
+        assert [worker.pushes for worker in statistics.workers] == [10] * comm.size
+        assert [worker.rank for worker in statistics.workers] == list(workers)
+        assert ps.last_push.clock == ps.statistics().pushes == 10
+        if sync == "asp":
+            assert out.tolist() == [-10.0 * comm.size] * COUNT
+        elif sync == "bsp":
+            assert np.abs(out + 10).max() < 1e-9
+        comm.mean(0.0)
+        ps.suspend()
+        with pytest.raises(ValueError, match="expected finite values"):
+            ps.push(np.full(COUNT, np.nan))
+        assert ps.clock == 10
+    assert ps.closed
+
+
 def test_what_does_not_continue_is_refused(comm):
     with pytest.raises(ValueError, match=r"expected partial_allreduce, .*, mean, .* with on_failure='continue'"):
-        comm.parameter_server(np.zeros(2))
+        comm.update_queue(np.zeros(2))
     with pytest.raises(ValueError, match="on_failure='raise', and call shrink"):
         comm.preduce(np.zeros(2), range(comm.size))
     with pytest.raises(RuntimeError, match="continues by itself"):

@@ -35,6 +35,7 @@ def policies(size: int) -> dict[str, pc.policies.Policy]:
         "majority": pc.Majority(seed=7),
         "quorum": pc.Quorum(k),
         "quorum-grace": pc.Quorum(k, grace=1e-3),
+        "quorum-auto": pc.Quorum(k, grace="auto"),
         "any-of": pc.policies.AnyOf(k, seed=3),
         "all-of": pc.policies.AllOf(k, seed=3),
         "full": pc.Full(),
@@ -93,6 +94,12 @@ def test_every_algorithm_inline_and_with_a_payload_of_its_own(comm, algorithm, k
     calls = 3
     tiles = 1 + kibibytes * 128 // (comm.size * calls)
     run_script(comm, alternating, algorithm=algorithm, tiles=tiles, dtype="float64", calls=calls)
+
+
+@pytest.mark.parametrize("activation", ["dissemination", "tree", "tree:2"])
+@pytest.mark.parametrize("policy", ["solo", "quorum"])
+def test_every_activation(comm, policy, activation):
+    run_script(comm, alternating, policy=policies(comm.size)[policy], activation=activation)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,13 @@ MUTANTS = [
         BARRIERS,
     ),
     Mutant(
+        "ElasticBSP: the paper's rule chooses the barrier again",
+        ELASTIC,
+        "    if (predicts_each_push_ && is_predicted(table) && std",
+        "    if (is_predicted(table) && std",
+        BARRIERS,
+    ),
+    Mutant(
         "ElasticBSP: who is late is expected in the past",
         ELASTIC,
         "    last = std::max(last, -interval);",

@@ -222,10 +222,13 @@ def random_dssp(draw, patience):
 
 
 def random_elastic(draw, patience):
+    predict = draw.choice(["push", "superstep"])
     if draw.random() < 0.3:
-        return pc.servers.ElasticBSP(draw.randint(1, 20), objective="waiting-per-time", patience=patience)
+        return pc.servers.ElasticBSP(
+            draw.randint(1, 20), predict=predict, objective="waiting-per-time", patience=patience
+        )
     algorithm = draw.choice(["linear", "zipline", "zipline_opt", "zipline_opt_bs", "grid_scan", "full_grid_scan"])
-    return pc.servers.ElasticBSP(draw.randint(1, 20), algorithm, patience=patience)
+    return pc.servers.ElasticBSP(draw.randint(1, 20), algorithm, predict=predict, patience=patience)
 
 
 def random_mindflayer(draw, patience):

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from plans import ACTIVATIONS, ALGORITHMS
 from simulated import LOADS, NETWORKS, Case, Outcome
 
+from pycollectives.policies import AUTO_GRACE
 from pycollectives.support.native import core
 
 POLICIES = ["solo", "majority", "quorum", "any_of", "all_of", "full"]
@@ -48,7 +49,7 @@ def cases(draw, policy, **fixed):
         "ranks_per_node": draw(st.sampled_from(NODES)),
         "policy_size": draw(st.integers(1, size)) if policy in ("quorum", "any_of", "all_of") else 1,
         "seed": draw(seeds),
-        "grace": draw(st.sampled_from([0.0, 0.5, 5.0])) if policy == "quorum" else 0.0,
+        "grace": draw(st.sampled_from([0.0, 0.5, 5.0, AUTO_GRACE])) if policy == "quorum" else 0.0,
         "late": draw(st.sampled_from(["accumulate", "accumulate", "replace", "drop"])),
         "missed": draw(st.sampled_from(["latest", "sum"])),
         "max_staleness": draw(st.sampled_from([None, None, None, 0, 1, 2, 5])),

@@ -92,6 +92,7 @@ def random_case(draw: random.Random, size: int, *, calls: int = 10) -> Case:
         missed=draw.choice(["latest", "sum"]) if op in ("SUM", "AVG") else "latest",
         max_staleness=draw.choice([None, None, 0, 1, 3]),
         history=draw.choice([1, 2, 8]),
+        activation=draw.choice(["auto", "dissemination", "tree", "tree:3"]),
         algorithm=draw.choice(["auto", "recursive_doubling", "ring", "rabenseifner"]),
         tiles=draw.choice([1, 1, 3, 101]),
     )
@@ -99,7 +100,7 @@ def random_case(draw: random.Random, size: int, *, calls: int = 10) -> Case:
 
 def random_policy(draw: random.Random, size: int) -> pc.policies.Policy:
     k, seed = draw.randint(1, size), draw.getrandbits(64)
-    grace = draw.choice([0.0, 1e-3])
+    grace = draw.choice([0.0, 1e-3, "auto"])
     return draw.choice(
         [
             pc.Solo(),

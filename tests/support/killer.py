@@ -35,6 +35,7 @@ __all__ = [
     "Told",
     "check_shrunk",
     "check_told",
+    "mpi_has_crashed",
 ]
 
 # Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
@@ -67,8 +68,11 @@ OUTLIVES_S = 8.0
 """How much later than its limits a process may end, on a busy machine; the launcher too."""
 
 CRASH = "*** Process received signal ***"
-MPI_CRASHED = "PMPI_Comm_dup"
-"""Open MPI 5.0 itself can crash in `MPI_Comm_dup` if a rank dies meanwhile: this stands in what it prints then."""
+
+
+def mpi_has_crashed(job: Outcome) -> bool:
+    """Return whether Open MPI 5.0 itself has crashed, as it can while it makes a communicator and a rank dies."""
+    return CRASH in job.err and any(call in job.err for call in ("PMPI_Comm_dup", "ompi_comm_revoke_local"))
 
 
 TOLD_WITHIN_S = 10.0
@@ -89,10 +93,10 @@ def check_told(job: Outcome, victim: int, ranks: int = RANKS) -> None:
 def check_shrunk(job: Outcome, victims: tuple[int, ...], ranks: int) -> None:
     """Fail unless the other ranks of the program shrinks.py came to its end.
 
-    If Open MPI itself has crashed on further ranks, as it may in MPI_Comm_dup, these are dead, too.
+    If Open MPI itself has crashed on further ranks, these are dead, too.
     """
     left = [rank for rank in range(ranks) if rank not in victims]
-    if CRASH in job.err and "ompi_comm_revoke_local" in job.err:
+    if mpi_has_crashed(job):
         left = [rank for rank in left if "end" in job.said(rank)]
     for rank in left:
         assert job.said(rank)[-2:] == [f"members: {' '.join(map(str, left))}", "end"], job
@@ -141,7 +145,7 @@ class Kill:
         crashes = job.err.count(CRASH) - (how is signal.SIGSEGV)  # the victim's is printed too
         for rank in set(range(RANKS)) - {self.victim}:
             said = job.said(rank)
-            if not said and self.phase == "communicator" and crashes > 0 and MPI_CRASHED in job.err:
+            if not said and self.phase == "communicator" and crashes > 0 and mpi_has_crashed(job):
                 crashes -= 1  # each excuses one rank
                 continue
             assert [line.split()[0] for line in said[1:]] == ["end"], f"rank {rank} of {self}: {job}"

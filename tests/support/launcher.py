@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,8 @@ class Outcome:
     """How a job ended. 124 or 137 at the outer time limit: it hung. 137 before that: a rank was killed."""
 
     status: int
-    out: str
-    err: str
+    out: str = field(repr=False)
+    err: str = field(repr=False)
     seconds: float
     limit: float
 
@@ -71,7 +72,7 @@ def environment(**changed: str) -> dict[str, str]:
 
 
 def run(command: list[str], *, limit: float = 60, env: dict[str, str] | None = None) -> Outcome:
-    """Run a command with an outer time limit in seconds."""
+    """Run a command with an outer time limit in seconds. pytest shows the output if the test fails."""
     begin = time.monotonic()
     job = subprocess.run(
         ["timeout", "--kill-after=5", str(limit), *command],
@@ -80,7 +81,10 @@ def run(command: list[str], *, limit: float = 60, env: dict[str, str] | None = N
         env=environment() if env is None else env,
         check=False,
     )
-    return Outcome(job.returncode, job.stdout, job.stderr, time.monotonic() - begin, limit)
+    outcome = Outcome(job.returncode, job.stdout, job.stderr, time.monotonic() - begin, limit)
+    if "PYTEST_CURRENT_TEST" in os.environ:
+        print(shlex.join(command), outcome)
+    return outcome
 
 
 def mpirun(

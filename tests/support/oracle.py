@@ -36,6 +36,7 @@ class Case:
     missed: str = "latest"
     max_staleness: int | None = None
     history: int = 8
+    activation: str = "auto"
     algorithm: str = "auto"
     tiles: int = 1
     """How often the marks are repeated, to make the payload longer."""
@@ -47,7 +48,18 @@ class Case:
     @property
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `Communicator.partial_allreduce`."""
-        names = ("count", "dtype", "op", "policy", "late", "missed", "max_staleness", "history", "algorithm")
+        names = (
+            "count",
+            "dtype",
+            "op",
+            "policy",
+            "late",
+            "missed",
+            "max_staleness",
+            "history",
+            "activation",
+            "algorithm",
+        )
         return {name: getattr(self, name) for name in names}
 
 

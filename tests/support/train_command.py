@@ -35,18 +35,18 @@ def train(*arguments, ranks=RANKS, options=(), path=ROOT, **env):
     """Run it to its end, with modules in `path` in front of those installed."""
     found = os.pathsep.join(dict.fromkeys([str(path), str(ROOT)]))
     outcome = run(command(*arguments, ranks=ranks, options=options), limit=60, env=environment(PYTHONPATH=found, **env))
-    assert not outcome.hung, outcome
+    assert not outcome.hung
     return outcome
 
 
 def told(outcome, text):
     """The job failed, with one line that says why, on one rank."""
-    assert outcome.status in (1, 2), outcome
+    assert outcome.status in (1, 2)
     (line,) = [line for line in outcome.err.splitlines() if "Error" in line]
-    assert line.startswith("Error: "), outcome
-    assert text in line, outcome
-    assert "Traceback" not in outcome.err, outcome
-    assert outcome.seconds < 30, outcome
+    assert line.startswith("Error: ")
+    assert text in line
+    assert "Traceback" not in outcome.err
+    assert outcome.seconds < 30
 
 
 def weights_in(folder):

@@ -95,8 +95,10 @@ std::vector<Rank> Service::on_other_nodes(const std::vector<Rank>& ranks) const 
   return others;
 }
 
+std::vector<Rank> Service::dead_on_node() const { return engine_->failures().dead_if_gone(node_->gone()); }
+
 void Service::check_alive() const {
-  const std::vector<Rank> dead = engine_->failures().dead_if_gone(node_->gone());
+  const std::vector<Rank> dead = dead_on_node();
   if (!dead.empty()) throw died("'" + name_ + "'", dead, "it is unusable now");
 }
 

@@ -93,7 +93,9 @@ class Service : public Collective {
   }
   /// Sleeps until this rank is notified, unless `done()`. Returns true, for `Call::sleep`.
   bool sleep_until_notified(Seconds limit, const std::function<bool()>& done) const;
-  /// Throws RankFailedError if a rank of this node has died.
+  /// Ranks of this node whose processes are gone.
+  std::vector<Rank> dead_on_node() const;
+  /// Throws RankFailedError if there are any.
   void check_alive() const;
   /// The first check of a call. Throws ClosedError after `close`, or the engine's error.
   void check_open() const;

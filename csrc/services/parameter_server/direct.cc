@@ -32,7 +32,12 @@ Direct::Direct(Engine& engine, Memory& memory, Options options, Update update, c
 
 void Direct::start(const std::byte* weights) {
   if (most_steps(layout_) > Pipeline::kTickets) throw std::runtime_error("too many workers for one node's memory");
-  if (rank() == layout_.coordinator()) shard().start(weights);
+  if (rank() != layout_.coordinator()) return;
+  if (const auto& resumed = options_.resumed) {
+    shard().resume(*resumed, weights, options_.count);
+  } else {
+    shard().start(weights);
+  }
 }
 
 // ------------------------------------------------------------------------------------------------ decisions
@@ -69,8 +74,9 @@ std::optional<Direct::Decided> Direct::decide(const std::function<void(Ledger&, 
 
 void Direct::place(Step step, Pipeline::Turn& turn, Works& works) {
   const bool turns = step.turn;
+  shard().note(step);
   const UpdateCall* const call = update_.function ? &update_ : nullptr;
-  if (step.update != 0 || step.use) works.emplace_back(shard(), layout_, std::move(step), turn, call);
+  if (step.update != 0 || step.use) works.emplace_back(shard(), layout_, std::move(step), turn, call, worker_);
   if (turns) shard().turn();
 }
 
@@ -168,7 +174,7 @@ bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const 
 }
 
 /// In elastic averaging, a worker's averaged weights are in its accumulator after its push.
-void Direct::fetch(std::byte* out, const Limit& limit) {
+void Direct::fetch(std::byte* out, const Limit& limit, Version least) {
   check_whole();
   if (has_reply_) {
     wait_for("pull", [this] { return !has_left_; }, limit, obstacle());
@@ -177,7 +183,8 @@ void Direct::fetch(std::byte* out, const Limit& limit) {
   }
   std::optional<Ticket> ticket;
   const auto enter = [&] {
-    if (!ticket && !has_news() && !pipeline().is_quiet(node_now())) ticket = pipeline().enter(false, rank());
+    const bool may_enter = pipeline().version() >= least && !has_news() && !pipeline().is_quiet(node_now());
+    if (!ticket && may_enter) ticket = pipeline().enter(false, rank());
     return ticket.has_value();
   };
   wait_for("pull", enter, limit, obstacle());

@@ -42,10 +42,13 @@ class Direct final : public ParameterServer {
   void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override {
     submit(kind, gradient, nullptr, limit);
   }
-  void fetch(std::byte* out, const Limit& limit) override;
+  void fetch(std::byte* out, const Limit& limit, Version least) override;
   std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
   void attend() override;
   bool sleep(Seconds limit, const std::function<bool()>& done) override { return sleep_until_notified(limit, done); }
+  bool settle_once() override {
+    return engine_->exclusively([this] { return advance(); });
+  }
 
  private:
   using Works = std::deque<Work>;

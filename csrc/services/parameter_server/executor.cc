@@ -7,10 +7,24 @@
 
 namespace pyc::server {
 
+void Executor::resume(const Resumed& resumed) {
+  const std::size_t shard = known(layout_.shard_of(rank_));
+  const std::size_t begin = layout_.first(shard), end = layout_.first(shard + 1);
+  for (Resumed::Part part : resumed.parts) {
+    part.first = std::max(part.first, begin);
+    part.end = std::min(part.end, end);
+    if (part.first >= part.end) continue;
+    part.first -= begin;
+    part.end -= begin;
+    parts_.push_back(std::move(part));
+  }
+  for (auto& each : is_void_) each.resize(layout_.workers());
+}
+
 bool Executor::advance() {
   bool moved = false;
   while (!steps_.empty()) {
-    const Step& step = steps_.front();
+    Step& step = steps_.front();
     if (!taken_ && claim(step)) {
       if (step.update != 0 && !enter(layout_.options().workers[step.worker])) return moved;
       grant(step);
@@ -28,7 +42,7 @@ bool Executor::advance() {
     if (step.update != 0) {
       if (!begun_ && !begin_update(step)) return moved;
       const std::size_t before = block_;
-      const bool done = calls_ ? call() : work(step);
+      const bool done = calls_ ? call(step) : work(step);
       moved = moved || block_ != before;
       if (!done) return moved;
     }
@@ -44,10 +58,11 @@ bool Executor::claim(const Step& step) {
   return claimed_;
 }
 
-void Executor::grant(const Step& step) {
+void Executor::grant(Step& step) {
   const bool is_own = step.is_used_up() && step.parts.size() == 1;
   if (step.use && !is_own) throw InternalError("work that no worker can do alone");
   const double weight = step.use ? step.parts.front().weight : 0;
+  shard_.note(step);
   shard_.grant_work(step.worker, step.clock, {ticket_.value_or(Ticket{}), step.update, weight});
   ring_(step.worker);
   if (ticket_) ring_for_version();
@@ -62,17 +77,38 @@ bool Executor::enter(Rank owner) {
 }
 
 /// Takes the gradient out of the slot unless the update reads it there. Returns whether it stays in the slot.
-bool Executor::take(const Step& step) {
+bool Executor::take(Step& step) {
+  shard_.note(step);
   if (!step.has_gradient()) return false;
   if (!step.use) return true;  // unused: `end` marks it as taken
+  bool adds = step.adds;
+  if (!parts_.empty()) {
+    adds = adds && !is_void_[step.next ? 1 : 0][step.worker];
+    const bool is_void = is_included(step);
+    if (is_void && adds) {
+      set_taken(step);
+      return false;
+    }
+    is_void_[step.next ? 1 : 0][step.worker] = is_void;
+  }
   if (step.is_used_up()) return true;
-  if (step.adds) {
+  if (adds) {
     std::byte* const accumulator = shard_.accumulator(step.worker, step.next);
     for (std::size_t b = 0; b < shard_.pipeline().blocks(); ++b) shard_.gather_slot(b, accumulator, step.worker);
   } else {
     shard_.exchange(step.worker, Shard::Role::kSlot, step.next ? Shard::Role::kSecond : Shard::Role::kFirst);
   }
   set_taken(step);
+  return false;
+}
+
+/// Whether all parts include the push. If some do, clears them in the slot.
+bool Executor::is_included(const Step& step) {
+  const auto includes = [&step](const Resumed::Part& part) { return step.clock <= part.included[step.worker]; };
+  if (std::ranges::all_of(parts_, includes)) return true;
+  for (const Resumed::Part& part : parts_) {
+    if (includes(part)) shard_.clear_slot(step.worker, part.first, part.end);
+  }
   return false;
 }
 
@@ -94,10 +130,15 @@ bool Executor::begin_update(const Step& step) {
   begun_ = true;
   block_ = 0;
   terms_.clear();
+  journal_parts_.clear();
   for (const Part& part : step.parts) {
+    if (!parts_.empty() && is_void_[0][part.worker]) continue;
+    if (keeps_journal_) journal_parts_.push_back(part);
     const bool is_in_slot = step.use && in_slot_ && part.worker == step.worker;
     terms_.push_back({is_in_slot ? shard_.incoming(part.worker) : shard_.accumulator(part.worker), part.weight});
   }
+  // NOLINTNEXTLINE(bugprone-unchecked-optional-access): `enter` has taken it
+  if (keeps_journal_) shard_.write_journal(0, *ticket_, step.update, journal_parts_, terms_, {});
   ring_for_version();
   return true;
 }
@@ -107,11 +148,9 @@ bool Executor::work(const Step& step) {
   const Ticket& ticket = known(ticket_);
   const std::size_t end = std::min(block_ + kBlocksAtOnce, pipeline.blocks());
   for (; block_ < end && pipeline.may_enter(ticket, block_); ++block_) {
-    if (layout_.options().update.rule == Rule::kElastic) {
-      for (const Part& part : step.parts) shard_.average(block_, shard_.incoming(part.worker));
-    } else if (!terms_.empty()) {
-      shard_.update(block_, terms_, step.update);
-    }
+    if (keeps_journal_) shard_.save(ticket.number, block_);
+    shard_.apply(block_, terms_, step.update);
+    if (block_ + 1 == pipeline.blocks()) shard_.note_used(step);
     pipeline.passed(ticket, block_);
   }
   return block_ == pipeline.blocks();
@@ -119,7 +158,7 @@ bool Executor::work(const Step& step) {
 
 /// `work` by the update function, which gets the whole shard. After an exception it is not called again and changes
 /// nothing. Everything else continues, so that no rank waits indefinitely, and readers see that the weights are broken.
-bool Executor::call() {
+bool Executor::call(const Step& step) {
   Pipeline& pipeline = shard_.pipeline();
   const Ticket& ticket = known(ticket_);
   if (!is_calling_ && !pipeline.may_enter(ticket, pipeline.blocks() - 1)) return false;
@@ -131,6 +170,7 @@ bool Executor::call() {
   if (!calls_->is_done()) return false;
   is_calling_ = false;
   if (calls_->has_thrown()) pipeline.break_by(rank_);
+  shard_.note_used(step);
   pipeline.passed_all(ticket);
   block_ = pipeline.blocks();
   return true;
@@ -138,7 +178,10 @@ bool Executor::call() {
 
 void Executor::end(const Step& step) {
   if (in_slot_) set_taken(step);
-  if (step.turn) shard_.turn();
+  if (step.turn) {
+    shard_.turn();
+    is_void_[0] = is_void_[1];
+  }
   taken_ = in_slot_ = begun_ = false;
   ticket_.reset();
 }

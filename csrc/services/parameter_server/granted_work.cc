@@ -24,6 +24,7 @@ bool GrantedWork::advance(std::size_t most) {
     }
     terms.front().values = weighed(block_);
     shard_->update(block_, terms, work_.update, out_);
+    if (block_ + 1 == pipeline.blocks()) shard_->note_used(push_.worker, push_.clock);
     pipeline.passed(work_.ticket, block_);
   }
   return block_ == pipeline.blocks();

@@ -43,6 +43,9 @@ class GrantedWork {
   /// After `leave`: continues granted work, or takes the offer back and passes the gradient to the server. Returns
   /// whether the work is done or is the server's.
   bool advance_left(std::size_t most);
+  /// Whether the server has claimed the work and not granted it. If it has died, the work is never done.
+  bool is_stuck() { return !is_granted() && shard_->is_claimed(push_.worker, push_.clock); }
+  Shard& shard() const { return *shard_; }
 
  private:
   bool is_lent() const { return gradient_ != nullptr; }

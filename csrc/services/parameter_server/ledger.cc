@@ -34,6 +34,23 @@ Ledger::Ledger(const Options& options, std::byte* memory, bool first, Seconds no
     ::new (accounts_ + w) Account{};
   }
   ::new (counts_) Counts{};
+  if (options.resumed) resume(*options.resumed);
+}
+
+void Ledger::resume(const Resumed& resumed) {
+  included_ = resumed.clocks;
+  for (const Resumed::Part& part : resumed.parts) {
+    for (Worker w = 0; w < workers_; ++w) included_[w] = std::max(included_[w], part.included[w]);
+  }
+  server_->version = resumed.version;
+  for (Worker w = 0; w < workers_; ++w) {
+    const Clock clock = resumed.clocks[w];
+    rows_[w].clock = clock;
+    rows_[w].version = resumed.version;
+    accounts_[w].outcome = {.clock = clock, .version = resumed.version, .staleness = 0, .used = clock != 0};
+    accounts_[w].released.store(clock);
+  }
+  policy_->on_resume(table());
 }
 
 // ------------------------------------------------------------------------------------------------ events
@@ -44,6 +61,7 @@ void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisi
   if (row.presence != Presence::kPresent) change(worker, Presence::kPresent, now, decisions);
   ++row.clock;
   account.called = now;
+  version = version_of(worker, version);
   const std::uint64_t superstep = server_->superstep;
   const Seconds begun = server_->begun;
   const std::uint64_t staleness = server_->version - version;
@@ -70,6 +88,12 @@ void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisi
   row.waits = 1;
   note_superstep(superstep, begun, now);
   release(now, decisions);
+}
+
+/// A push that is repeated because a part of the weights does not include it must not be discarded: another part does.
+Version Ledger::version_of(Worker worker, Version version) const {
+  const bool is_included = !included_.empty() && rows_[worker].clock <= included_[worker];
+  return is_included ? server_->version : version;
 }
 
 void Ledger::take(const Verdict& verdict, Step& step) {

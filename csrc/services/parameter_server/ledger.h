@@ -23,6 +23,7 @@ namespace pyc::server {
 struct Part {
   Worker worker;
   double weight;
+  Clock newest = 0;  ///< the newest push whose gradient is in the accumulator; see Shard::note
 };
 
 /// A step of a shard: take the gradient of a push, then update the weights.
@@ -125,12 +126,15 @@ class Ledger {
   std::span<const std::byte> memory() const { return {memory_, bytes(workers_)}; }
 
  private:
+  void resume(const Resumed& resumed);
   Table table() const { return {*server_, {rows_, workers_}}; }
   void take(const Verdict& verdict, Step& step);
   void follow(const Verdict& verdict, Step step, Decisions& decisions);
   void change(Worker worker, Presence presence, Seconds now, Decisions& decisions);
   void release(Seconds now, Decisions& decisions);
   void note_superstep(std::uint64_t before, Seconds begun, Seconds now);
+
+  Version version_of(Worker worker, Version version) const;
 
   const std::unique_ptr<const Policy> policy_;
   const std::size_t workers_;
@@ -139,6 +143,7 @@ class Ledger {
   WorkerRow* rows_;
   Account* accounts_;
   Counts* counts_;
+  std::vector<Clock> included_;  // by worker: pushes that a part of the weights includes
 };
 
 }  // namespace pyc::server

@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/types.h"
+#include "services/parameter_server/table.h"
 
 namespace pyc::server {
 
@@ -41,6 +43,7 @@ struct SyncOptions {
   std::uint64_t low = 0, high = 0;  ///< bounds of staleness: SSP(low), DSSP(low, high)
   std::uint64_t lookahead = 15;     ///< ElasticBSP's R
   Solver solver = Solver::kLinear;
+  bool predicts_each_push = true;     ///< ElasticBSP, ours: not only once per superstep
   bool weigh_length = false;          ///< ElasticBSP, ours: least waiting per time instead of least waiting
   double patience = 10;               ///< in longest intervals: after that time, an awaited worker is missing
   std::uint64_t limit = 1;            ///< Ringmaster's R, Rennala's S
@@ -63,6 +66,19 @@ struct UpdateOptions {
   double alpha = 0;                                   ///< elastic averaging, where workers push weights
 };
 
+/// Where a server continues that takes over the weights of a former one, some of whose ranks have died.
+struct Resumed {
+  /// The weights from element `first` to `end` include these pushes, by worker.
+  struct Part {
+    std::size_t first, end;
+    std::vector<Clock> included;
+  };
+  Version version = 0;        ///< of the weights
+  Version given = 0;          ///< ... that this rank received last
+  std::vector<Clock> clocks;  ///< by worker: pushes that all parts include
+  std::vector<Part> parts;
+};
+
 struct Options {
   std::string name;
   std::size_t count = 0;
@@ -72,6 +88,8 @@ struct Options {
   bool direct = false;                 ///< workers update the weights themselves, in the memory of a single node
   SyncOptions sync;
   UpdateOptions update;
+  bool recoverable = false;  ///< survivors complete the update of a server that dies
+  std::optional<Resumed> resumed;
 };
 
 }  // namespace pyc::server

@@ -1,6 +1,9 @@
 #include "services/parameter_server/parameter_server.h"
 
+#include <algorithm>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "services/parameter_server/direct.h"
@@ -23,6 +26,10 @@ std::shared_ptr<ParameterServer> ParameterServer::create(std::shared_ptr<Engine>
     m.board_ = std::make_unique<Board>(std::move(shared), memory, m.layout_, nodes, m.rank(), e.transport().now());
     m.start(weights);
   };
+  if (m.options_.resumed && m.worker_) {
+    m.clock_ = m.options_.resumed->clocks[*m.worker_];
+    m.given_ = m.options_.resumed->given;
+  }
   const OnNode on_node{.bytes = Board::bytes(m.layout_, nodes, m.rank()), .make = make};
   return created(std::move(engine), std::move(made), on_node, limit.timeout, limit.interrupt);
 }
@@ -61,14 +68,14 @@ void ParameterServer::wait(Clock clock, const Limit& limit) {
   wait_for("push " + std::to_string(clock), [&] { return is_released(clock); }, limit);
 }
 
-void ParameterServer::pull(std::byte* out, const Limit& limit) {
+void ParameterServer::pull(std::byte* out, const Limit& limit, Version least) {
   check_open();
   if (worker_) {
     const Clock clock = clock_.load();
     wait_for("pull after push " + std::to_string(clock), [&] { return is_released(clock); }, limit);
   }
   const Seconds released = track().now();
-  fetch(out, limit);
+  fetch(out, limit, least);
   has_reply_ = false;
   track().add("pull", released, given_.load());
 }
@@ -76,6 +83,68 @@ void ParameterServer::pull(std::byte* out, const Limit& limit) {
 void ParameterServer::push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
   push(kind, gradient, limit);
   pull(out, limit);
+}
+
+// ------------------------------------------------------------------------------------------------ after a death
+
+bool ParameterServer::settle(std::vector<Rank> dead, const Limit& limit) {
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  constexpr Seconds kLookPeriod = 0.25;
+  const Transport& clock = engine_->transport();
+  const Seconds end = clock.now() + limit.timeout;
+  Seconds next_look = clock.now() + kLookPeriod;
+  for (;;) {
+    bool moved = false;
+    for (std::size_t s = 0; s < layout_.shards(); ++s) {
+      if (board_->shard(s) != nullptr) moved = settle_for(dead, s) || moved;
+    }
+    moved = settle_once() || moved;
+    if (moved) continue;
+    if (is_settled()) return true;
+    if (clock.now() > end) return false;
+    std::this_thread::sleep_for(kPause);
+    limit.interrupt();
+    if (clock.now() < next_look) continue;
+    next_look = clock.now() + kLookPeriod;
+    for (const Rank gone : dead_on_node()) {  // they may have died since
+      if (std::ranges::find(dead, gone) == dead.end()) dead.push_back(gone);
+    }
+  }
+}
+
+/// The work of dead ranks. Updates by gradients of several workers are completed, but not by a function, which may keep
+/// state. A dead worker's own gradient may be in a part of the weights.
+bool ParameterServer::settle_for(const std::vector<Rank>& dead, std::size_t s) {
+  Shard& shard = *board_->shard(s);
+  bool moved = false;
+  const auto completes = [&](std::uint64_t ticket, Rank owner, std::size_t passed) {
+    if (shard.has_journal(ticket)) {
+      moved = shard.complete_update(ticket, rank(), dead) || moved;
+      return true;
+    }
+    const std::optional<Worker> worker = options_.direct ? layout_.worker_of(owner) : std::nullopt;
+    if (worker) shard.clear_accumulators(*worker, passed);
+    return false;
+  };
+  shard.pipeline().pass_for(dead, completes);
+  if (!options_.direct && std::ranges::find(dead, options_.servers[s]) != dead.end()) give_up_work(s);
+  return moved;
+}
+
+bool ParameterServer::is_settled() const {
+  for (std::size_t s = 0; s < layout_.shards(); ++s) {
+    if (board_->shard(s) != nullptr && board_->shard(s)->pipeline().slowest()) return false;
+  }
+  return true;
+}
+
+std::optional<ParameterServer::Included> ParameterServer::included(std::size_t shard) const {
+  Shard* const held = board_->shard(shard);
+  if (held == nullptr) return std::nullopt;
+  const Pipeline& pipeline = held->pipeline();
+  Included all{.version = pipeline.version(), .used = {}, .is_broken = pipeline.broken() != kNoRank};
+  for (Worker w = 0; w < layout_.workers(); ++w) all.used.push_back(held->slot(w).used.load());
+  return all;
 }
 
 // ------------------------------------------------------------------------------------------------ closing

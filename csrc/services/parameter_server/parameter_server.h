@@ -55,7 +55,8 @@ class ParameterServer : public Service {
 
   /// Reads the weights in the element type. A worker waits for its release, and gets the weights after its push; other
   /// ranks get the newest ones.
-  void pull(std::byte* out, const Limit& limit);
+  /// `least`: waits for weights of this version.
+  void pull(std::byte* out, const Limit& limit, Version least = 0);
   /// `push`, then `pull`. After a StallError in the pull, call `pull` to continue.
   virtual void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit);
   /// Of the weights that this rank read last.
@@ -64,6 +65,24 @@ class ParameterServer : public Service {
   virtual std::vector<std::byte> counts(const Limit& limit) = 0;
   /// The calls of this rank's update function, which a thread of the application must serve. Null if there are none.
   virtual std::shared_ptr<UpdateCalls> update_calls() const { return nullptr; }
+
+  // ---- after a death, when the engines of all survivors have stopped
+
+  /// What a shard in this node's memory includes.
+  struct Included {
+    Version version;
+    std::vector<Clock> used;  ///< by worker: pushes that the weights include
+    bool is_broken;           ///< the update function has failed
+  };
+
+  /// Completes the work on this node's shards that has begun; collective over the survivors of the node. `dead`: ranks
+  /// that have died. Returns false if it takes longer than the limit.
+  bool settle(std::vector<Rank> dead, const Limit& limit);
+  /// Nothing if the shard is on another node. After `settle`.
+  std::optional<Included> included(std::size_t shard) const;
+  /// Copies the weights of such a shard and the states of the update rule, in the accumulator type.
+  void copy_arrays(std::size_t shard, std::byte* out) const { board_->shard(shard)->copy_arrays(out); }
+  std::size_t arrays() const { return 1 + UpdateRule(options_.update, layout_.elements().accumulator).states(); }
 
   void check_usable() override {
     Service::check_usable();
@@ -81,13 +100,17 @@ class ParameterServer : public Service {
 
   /// `push` after the previous push's release, and `pull` after the own push's.
   virtual void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) = 0;
-  virtual void fetch(std::byte* out, const Limit& limit) = 0;
+  virtual void fetch(std::byte* out, const Limit& limit, Version least) = 0;
 
   /// Ranks whose pushes are awaited; nothing if unknown. Takes at most half a second.
   virtual std::optional<std::vector<Rank>> awaited(const Limit& limit) = 0;
   /// Sleeps until the call may continue. Returns false if nothing would wake it.
   virtual bool sleep(Seconds, const std::function<bool()>&) { return false; }
   virtual void attend() {}
+  /// Does work on the shards that waits for no message. Returns whether anything changed.
+  virtual bool settle_once() = 0;
+  /// Gives up work that only the dead server of a shard could let this rank do.
+  virtual void give_up_work(std::size_t /*shard*/) {}
 
   messages::Messages mailbox() const { return {*engine_, id()}; }
   Worker worker() const { return known(worker_); }
@@ -112,6 +135,9 @@ class ParameterServer : public Service {
   bool has_reply_ = false;  // elastic averaging: the averaged weights of the last push can be pulled
 
  private:
+  bool settle_for(const std::vector<Rank>& dead, std::size_t s);
+  bool is_settled() const;
+
   std::optional<Report> progress(std::uint64_t) const override { return std::nullopt; }
   std::vector<Awaited> find_awaited(const Limit& limit, const Obstacle& obstacle);
 };

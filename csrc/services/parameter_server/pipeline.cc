@@ -1,5 +1,7 @@
 #include "services/parameter_server/pipeline.h"
 
+#include <algorithm>
+
 namespace pyc::server {
 namespace {
 
@@ -40,8 +42,8 @@ void Pipeline::Turn::forget_done() {
 Ticket Pipeline::Turn::enter(bool exclusive) {
   Shared& shared = pipeline_.shared_;
   Entry& entry = pipeline_.entry_of(shared.next);
+  entry.owner.store(rank_);  // before `passed`, see pass_for
   entry.passed.store(0);
-  entry.owner.store(rank_);
   entry.ticket.store(shared.next, std::memory_order_release);
   if (exclusive) shared.version.fetch_add(1);
   const Ticket ticket{shared.next, shared.exclusive, exclusive, shared.version.load()};
@@ -82,6 +84,15 @@ void Pipeline::sleep(const Ticket& ticket, std::size_t block, Seconds limit) {
   EventCount& progress = entry_of(number).progress;
   const std::uint32_t rings = progress.rings();
   if (is_before(number, block)) progress.wait(rings, limit);
+}
+
+void Pipeline::pass_for(const std::vector<Rank>& dead, const IsKept& is_kept) {
+  for (Entry& entry : shared_.entries) {
+    const std::size_t passed = entry.passed.load();
+    const Rank owner = entry.owner.load();
+    if (passed >= blocks_ || entry.ticket.load() == 0 || std::ranges::find(dead, owner) == dead.end()) continue;
+    if (!is_kept(entry.ticket.load(), owner, passed)) entry.passed.store(blocks_);
+  }
 }
 
 std::optional<Rank> Pipeline::slowest() const {

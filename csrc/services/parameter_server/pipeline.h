@@ -10,7 +10,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "core/types.h"
 #include "node/event_count.h"
@@ -99,6 +101,7 @@ class Pipeline {
     entry.passed.store(block + 1, std::memory_order_release);
     if ((block + 1) % stride_ == 0 || block + 1 == blocks_) entry.progress.ring();
   }
+  std::size_t blocks_passed(const Ticket& ticket) const { return entry_of(ticket.number).passed.load(); }
   void passed_all(const Ticket& ticket) { passed(ticket, blocks_ - 1); }
   std::size_t end_of_stride(std::size_t block) const {
     return std::min(block - block % stride_ + stride_, blocks_) - 1;
@@ -106,6 +109,11 @@ class Pipeline {
 
   /// Sleeps until earlier work may have left the block, at most `limit` seconds (less than one).
   void sleep(const Ticket& ticket, std::size_t block, Seconds limit);
+  /// The first version, before any ticket.
+  void begin_at(Version version) { shared_.version.store(version); }
+  /// Work of these ranks, which have died, is no longer waited for unless `is_kept`.
+  using IsKept = std::function<bool(std::uint64_t ticket, Rank owner, std::size_t passed)>;
+  void pass_for(const std::vector<Rank>& dead, const IsKept& is_kept);
   /// The rank with the oldest unfinished work.
   std::optional<Rank> slowest() const;
   std::optional<Rank> holder() const;

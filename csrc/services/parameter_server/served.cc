@@ -43,9 +43,18 @@ Served::~Served() {
 }
 
 void Served::start(const std::byte* weights) {
+  if (options_.resumed && worker_) {
+    const Clock clock = options_.resumed->clocks[*worker_];
+    take_release({clock, options_.resumed->version, 0, clock != 0 ? 1U : 0U});
+  }
   if (const auto own = layout_.shard_of(rank())) {
     Shard& shard = *shard_at(*own);
-    shard.start(weights + layout_.first(*own) * layout_.element_bytes());
+    if (const auto& resumed = options_.resumed) {
+      const std::byte* const arrays = weights + layout_.first(*own) * layout_.wide_bytes();
+      shard.resume(*resumed, arrays, options_.count);
+    } else {
+      shard.start(weights + layout_.first(*own) * layout_.element_bytes());
+    }
     if (function_) {
       BufferPtr gradient = memory_.allocate(shard.count() * layout_.wide_bytes());
       calls_ = std::make_shared<UpdateCalls>(std::move(function_), std::move(gradient), board_->memory());
@@ -117,6 +126,33 @@ void Served::tell_failure() {
   if (failed_ != kNoRank || !calls_->has_thrown() || is_calling()) return;
   failed_ = rank();
   mailbox().broadcast(messages::Failed{});
+}
+
+/// Gradients that have not arrived completely are not waited for, and reads of other ranks end.
+bool Served::settle_once() {
+  return engine_->exclusively([this] {
+    for (auto& [to, reader] : readers_) {
+      if (reader.ticket) shard_at(known(layout_.shard_of(rank())))->pipeline().passed_all(*reader.ticket);
+      reader.ticket.reset();
+    }
+    bool moved = false;
+    try {
+      moved = executor_ && executor_->advance();
+    } catch (const RankFailedError&) {
+      executor_.reset();  // a rank has died while it took a ticket, so that none can take another one
+    }
+    return advance_left() || moved;
+  });
+}
+
+/// Its ticket is the only one of this rank that is not done.
+void Served::give_up_work(std::size_t s) {
+  engine_->exclusively([&] {
+    const auto given_up =
+        std::erase_if(left_, [&](GrantedWork& work) { return &work.shard() == shard_at(s) && work.is_stuck(); });
+    if (given_up > 0)
+      shard_at(s)->pipeline().pass_for({rank()}, [](std::uint64_t, Rank, std::size_t) { return false; });
+  });
 }
 
 bool Served::take_offers() {

@@ -50,10 +50,12 @@ class Served final : public ParameterServer {
   void receive(Rank from, ConstBytes message) override;
   void start(const std::byte* weights) override;
   void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override;
-  void fetch(std::byte* out, const Limit& limit) override;
+  void fetch(std::byte* out, const Limit& limit, Version least) override;
   std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
   void attend() override { check_whole(); }
   bool sleep(Seconds limit, const std::function<bool()>& done) override;
+  bool settle_once() override;
+  void give_up_work(std::size_t s) override;
 
  private:
   /// A request of this rank to a server of another node.
@@ -100,6 +102,7 @@ class Served final : public ParameterServer {
   void fill_slot(std::size_t s, const std::byte* gradient, Clock clock);
   void load(std::size_t s, std::byte* into, const std::byte* gradient) const;
   bool works_itself(Kind kind) const;
+  bool is_included_somewhere(Clock clock) const;
   Version do_granted(Clock clock, const std::byte* gradient, std::byte* out, const Limit& limit);
   std::deque<GrantedWork> offered(Clock clock, const std::byte* gradient, std::byte* out) const;
   void leave_to_engine(std::deque<GrantedWork> works);

@@ -12,7 +12,15 @@ namespace pyc::server {
 
 bool Served::works_itself(Kind kind) const {
   const bool is_function = options_.update.rule == Rule::kFunction;  // it runs on the server, and may keep state there
-  return kind == Kind::kGradient && remote_.empty() && updates_by_each(options_.sync.kind) && !is_function;
+  return kind == Kind::kGradient && remote_.empty() && updates_by_each(options_.sync.kind) && !is_function &&
+         !is_included_somewhere(clock_.load() + 1);
+}
+
+/// Only a server knows the parts that include a push.
+bool Served::is_included_somewhere(Clock clock) const {
+  return options_.resumed && std::ranges::any_of(options_.resumed->parts, [&](const Resumed::Part& part) {
+           return clock <= part.included[worker()];
+         });
 }
 
 void Served::push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
@@ -28,7 +36,7 @@ void Served::push_pull(Kind kind, const std::byte* gradient, std::byte* out, con
   const Version made = do_granted(clock, gradient, out, limit);
   track().add("push", begin, clock);
   wait_for("pull after push " + std::to_string(clock), [&] { return is_released(clock); }, limit);
-  if (made < outcome().version) return fetch(out, limit);  // released later, or gradient discarded
+  if (made < outcome().version) return fetch(out, limit, 0);  // released later, or gradient discarded
   given_.store(made);
 }
 

@@ -140,9 +140,9 @@ void Served::load(std::size_t s, std::byte* into, const std::byte* gradient) con
 
 // ------------------------------------------------------------------------------------------------ pulls
 
-void Served::fetch(std::byte* out, const Limit& limit) {
+void Served::fetch(std::byte* out, const Limit& limit, Version least) {
   check_whole();
-  const Version version = worker_ && clock_.load() > 0 ? outcome().version : 0;
+  const Version version = std::max(least, worker_ && clock_.load() > 0 ? outcome().version : 0);
   const Clock reply = has_reply_ ? last_gradient_ : 0;
   const std::string what = "pull of version " + std::to_string(version) + " or later";
   const auto ask = [&] {

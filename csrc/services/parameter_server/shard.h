@@ -11,14 +11,17 @@
 // done.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "memory/memory.h"
 #include "services/common/weighted_sum.h"
 #include "services/parameter_server/layout.h"
+#include "services/parameter_server/ledger.h"
 #include "services/parameter_server/pipeline.h"
 #include "services/parameter_server/update_rule.h"
 
@@ -41,8 +44,28 @@ class Shard {
     std::atomic<Clock> offer;             // push and state of the worker's offer, see `offer()`
     Work work;                            // valid once the offer is granted
     std::atomic<std::uint32_t> roles;     // the buffer of each Role, two bits each
+    std::array<Clock, 2> gathered;        // newest push in each accumulator, 0 if it is empty
+    std::atomic<Clock> used;              // pushes that the weights include or never will
   };
   enum class Role : std::uint32_t { kSlot, kFirst, kSecond };
+  /// An update by gradients of several workers, which survivors complete if its writer dies.
+  struct Journal {
+    std::atomic<std::uint64_t> number;  // of the ticket; the members below are valid for this one
+    std::atomic<Rank> completer;        // the survivor that completes it
+    Ticket ticket;
+    Version update;
+    std::size_t writer;
+    std::size_t terms;
+  };
+  struct JournalTerm {
+    Part part;
+    std::size_t offset;  // of the gradient, from the first buffer
+  };
+  /// The former values of the block that a writer changes.
+  struct SavedBlock {
+    std::atomic<std::uint64_t> number;  // of the ticket
+    std::atomic<std::uint64_t> block;   // + 1, or 0
+  };
 
   static std::size_t bytes(const Layout& layout, std::size_t shard);
   /// `shared`: bytes(layout, shard), zeroed, page-aligned. `first`: initializes it.
@@ -65,6 +88,9 @@ class Shard {
   bool is_granted(Worker worker, Clock clock) const {
     return slots_[worker].offer.load() == offer(clock, Offer::kGranted);
   }
+  bool is_claimed(Worker worker, Clock clock) const {
+    return slots_[worker].offer.load() == offer(clock, Offer::kClaimed);
+  }
   const Work& work_of(Worker worker) const { return slots_[worker].work; }
   /// Returns false if the offer has been claimed.
   bool take_offer_back(Worker worker, Clock clock) const {
@@ -75,12 +101,48 @@ class Shard {
   void exchange(Worker worker, Role a, Role b) const;
   void turn() const;
 
+  // ---- the pushes in the weights
+
+  /// Notes the gradient that a step takes, and in its parts the pushes that its update uses. Called for the steps in
+  /// their order.
+  void note(Step& step) const;
+  /// The update is done. Before the last block is passed, so that later work is noted later.
+  void note_used(const Step& step) const {
+    for (const Part& part : step.parts) note_used(part.worker, part.newest);
+  }
+  void note_used(Worker worker, Clock clock) const;
+
   /// Sets the initial weights, given in the element type.
   void start(const std::byte* weights);
+  /// Takes over the weights and the states of the update rule, which begin `distance` elements apart, of the
+  /// accumulator type.
+  void resume(const Resumed& resumed, const std::byte* arrays, std::size_t distance);
+  /// The reverse: copies the weights and states, one behind the other.
+  void copy_arrays(std::byte* out) const;
+  std::size_t arrays() const { return 1 + states_.size(); }
 
   /// Copies a gradient, from `block` on, into the worker's slot, which nothing else uses until its next push. Direct
   /// mode.
   std::byte* keep(Worker worker, std::size_t block, const std::byte* gradient) const;
+
+  // ---- the journal
+
+  // One writer, the server, or in direct mode the workers. Only recoverable servers have journals.
+
+  /// Writes an update by `terms`, in the order of `parts`, before it begins. `own`: the worker whose gradient is not in
+  /// shared memory.
+  void write_journal(std::size_t writer, const Ticket& ticket, Version update, const std::vector<Part>& parts,
+                     const std::vector<Term>& terms, std::optional<Worker> own) const;
+  /// Saves a block before the update changes it.
+  void save(std::uint64_t ticket, std::size_t block) const;
+  bool has_journal(std::uint64_t ticket) const {
+    return !journals_.empty() && journal(ticket).head->number.load(std::memory_order_acquire) == ticket;
+  }
+  /// Completes an update as far as earlier work permits, unless another survivor does. Returns whether anything
+  /// changed. The ranks `dead` may have begun to complete it.
+  bool complete_update(std::uint64_t ticket, Rank rank, const std::vector<Rank>& dead);
+  /// Discards a dead worker's gathered gradients.
+  void clear_accumulators(Worker worker, std::size_t first_block) const;
 
   // ---- the work on one block; pointers refer to the beginning of the shard
 
@@ -88,11 +150,15 @@ class Shard {
   void gather(std::size_t block, std::byte* accumulator, const std::byte* values, bool add);
   /// Adds the slot to an accumulator.
   void gather_slot(std::size_t block, std::byte* accumulator, Worker worker);
+  /// Makes elements of the slot have no effect on the weights.
+  void clear_slot(Worker worker, std::size_t first, std::size_t end);
   /// Sums one or more terms of the accumulator type.
   void sum(std::size_t block, const std::vector<Term>& terms, std::byte* into);
   /// Update `number`, by the sum of one or more terms of the accumulator type. `out`, if not null, receives the new
   /// weights in the element type.
   void update(std::size_t block, const std::vector<Term>& terms, Version number, std::byte* out = nullptr);
+  /// `update`, or elastic averaging with the only term; nothing without terms.
+  void apply(std::size_t block, const std::vector<Term>& terms, Version number);
   /// Elastic averaging with weights of the accumulator type, in place.
   void average(std::size_t block, std::byte* weights);
   /// ... with weights of the element type; the averaged ones go to `result`.
@@ -134,7 +200,21 @@ class Shard {
   UpdateRule rule_;
   WeightedSum sum_;
   BufferPtr scratch_;  // one block
+  struct JournalMemory {
+    Journal* head;
+    JournalTerm* terms;
+  };
+  struct SavedMemory {
+    SavedBlock* head;
+    std::byte* values;  // of the weights, the states, and in elastic averaging the slot
+  };
+  const JournalMemory& journal(std::uint64_t ticket) const { return journals_[ticket % journals_.size()]; }
+  void restore(const JournalMemory& journal, std::size_t block) const;
+  std::vector<Term> terms_of(const JournalMemory& journal) const;
+
   Slot* slots_;
+  std::vector<JournalMemory> journals_;
+  std::vector<SavedMemory> saved_;  // by writer
   std::byte* weights_;
   std::vector<std::byte*> states_;
   std::byte* buffers_;

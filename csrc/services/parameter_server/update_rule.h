@@ -27,6 +27,7 @@ class UpdateRule {
 
   /// Plain SGD, which can use `apply_and_give`.
   bool is_plain() const { return options_.rule == Rule::kSgd && options_.momentum == 0; }
+  bool is_elastic() const { return options_.rule == Rule::kElastic; }
   /// `apply`, which also writes the new weights to `out` while they are in registers. `out` may be the gradient.
   void apply_and_give(std::byte* weights, const std::byte* gradient, std::byte* out, std::size_t count) const;
 

@@ -7,18 +7,33 @@
 
 namespace pyc::server {
 
-Work::Work(Shard& shard, const Layout& layout, Step step, Pipeline::Turn& turn, const UpdateCall* call)
-    : shard_(shard), layout_(&layout), step_(std::move(step)), ticket_(turn.enter(step_.update != 0)), call_(call) {
+Work::Work(Shard& shard, const Layout& layout, Step step, Pipeline::Turn& turn, const UpdateCall* call,
+           std::optional<Worker> owner)
+    : shard_(shard),
+      layout_(&layout),
+      step_(std::move(step)),
+      ticket_(turn.enter(step_.update != 0)),
+      call_(call),
+      owner_(owner) {
   const bool is_used_up = step_.is_used_up() && !layout.elements().widened();
   for (const Part& part : step_.parts) {
     if (is_used_up && part.worker == step_.worker) in_place_ = terms_.size();
     terms_.push_back({shard_.accumulator(part.worker), part.weight});
   }
   if (step_.use && !in_place_) accumulator_ = shard_.accumulator(step_.worker, step_.next);
+  write_journal();
 }
 
 Work::Work(Shard& shard, const Layout& layout, Ticket ticket, std::byte* out)
     : shard_(shard), layout_(&layout), ticket_(ticket), out_(out) {}
+
+/// For an update by gradients of others too.
+void Work::write_journal() {
+  const std::optional<Worker> own = step_.has_gradient() ? std::optional(step_.worker) : std::nullopt;
+  const bool is_own = terms_.size() == 1 && step_.parts.front().worker == own;
+  has_journal_ = layout_->options().recoverable && owner_ && call_ == nullptr && !terms_.empty() && !is_own;
+  if (has_journal_) shard_.write_journal(*owner_, ticket_, step_.update, step_.parts, terms_, own);
+}
 
 void Work::lend(const std::byte* gradient, std::byte* out) {
   use(gradient);
@@ -45,7 +60,9 @@ void Work::leave() {
 bool Work::advance(std::size_t most) {
   Pipeline& pipeline = shard_.pipeline();
   for (std::size_t n = 0; n < most && block_ < pipeline.blocks() && is_free(); ++n, ++block_) {
+    if (has_journal_) shard_.save(ticket_.number, block_);
     act(block_);
+    if (block_ + 1 == pipeline.blocks()) shard_.note_used(step_);
     pipeline.passed(ticket_, block_);
   }
   return block_ == pipeline.blocks();

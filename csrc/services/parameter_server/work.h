@@ -25,8 +25,9 @@ struct UpdateCall {
 class Work {
  public:
   /// Construct it in the turn in which the step is decided, because later steps may move gradients. `call`: null if
-  /// there is an update rule.
-  Work(Shard& shard, const Layout& layout, Step step, Pipeline::Turn& turn, const UpdateCall* call);
+  /// there is an update rule. `owner`: the worker of this rank.
+  Work(Shard& shard, const Layout& layout, Step step, Pipeline::Turn& turn, const UpdateCall* call,
+       std::optional<Worker> owner);
   Work(Shard& shard, const Layout& layout, Ticket ticket, std::byte* out);
 
   const Step& step() const { return step_; }
@@ -52,6 +53,7 @@ class Work {
   bool is_elastic() const { return layout_->options().update.rule == Rule::kElastic; }
   bool calls() const { return call_ != nullptr && step_.update != 0; }
   bool is_free();
+  void write_journal();
   void use(const std::byte* gradient);
   void act(std::size_t block);
   void average(std::size_t block);
@@ -62,6 +64,8 @@ class Work {
   Step step_;
   Ticket ticket_;
   const UpdateCall* call_ = nullptr;
+  std::optional<Worker> owner_;
+  bool has_journal_ = false;
   std::byte* accumulator_ = nullptr;     // of its gradient; null: the update reads the gradient where it is
   std::vector<Term> terms_;              // of the update
   std::optional<std::size_t> in_place_;  // index of the gradient's term

@@ -41,6 +41,9 @@ struct BoardSlot {
   RoundTotal total;
   bool folding = false;  // a round is being added to `total`
   Seconds called = 0;    // time of its last contribution, flush or close
+  // For an adaptive grace, until the leader has read it: the round that a call has missed first, and when.
+  RoundNumber missed = kNoRound;
+  Seconds missed_at = 0;
   // Not guarded by the mutex, which a rank may hold when it dies.
   std::atomic<bool> waits{false};  // the rank waits in a call
   std::atomic<bool> gone{false};   // it has closed the collective and done its last work; its process may end

@@ -30,11 +30,18 @@ PYC_HOT void BoardRound::arrive() {
   if (state().grace_ends <= 0) state().newest_arrival = ranks_.own_local_rank();
 }
 
+void BoardRound::give_grace(Seconds now, Seconds length) {
+  state().grace_ends = now + length;
+  shared_->grace.store(length, std::memory_order_relaxed);
+  events_->ring();  // waiting ranks must look for its end, which does not ring
+}
+
 PYC_HOT void BoardRound::start(Rank initiator) {
   State& s = state();
   s.phase = Phase::kStarted;
   s.initiator = initiator;
   s.started_at = trace_.now();
+  if (s.grace_ends > 0) shared_->grace.store(0, std::memory_order_relaxed);
   s.grace_ends = 0;
   s.part = {};
   s.awaited = 0;

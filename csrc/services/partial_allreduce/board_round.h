@@ -6,8 +6,8 @@
 //   taken     no rank is awaited: new contributions are for the next round. Ranks reduce the rest. The rank that
 //             finishes last completes the round, or hands it to the leader if there are other nodes
 //
-// Order of calls: `start`, `take_own` by awaited ranks, `work`, `complete`. All calls except `help`, `offers_help` and
-// `ended` need the board's mutex.
+// Order of calls: `start`, `take_own` by awaited ranks, `work`, `complete`. All calls except `help`, `offers_help`,
+// `grace` and `ended` need the board's mutex.
 #pragma once
 
 #include <atomic>
@@ -25,6 +25,7 @@
 #include "services/partial_allreduce/board_ranks.h"
 #include "services/partial_allreduce/board_records.h"
 #include "services/partial_allreduce/board_shape.h"
+#include "services/partial_allreduce/grace.h"
 #include "services/partial_allreduce/joint_sum.h"
 
 namespace pyc {
@@ -61,6 +62,7 @@ class BoardRound {
     std::uint64_t generation = 0;  // number of periods with `adding` > 0
     bool must_fold = false;        // the next rank in `work` must add the oldest record to totals
     bool folding = false;
+    Grace grace;  // if the policy adapts it; last, since it is long
   };
 
   struct Outcome {
@@ -84,6 +86,7 @@ class BoardRound {
   const RoundShare& own_share() const { return shares_[ranks_.own_local_rank()]; }
 
   void arrive();
+  void give_grace(Seconds now, Seconds length);
   void start(Rank initiator);
   bool is_awaited(Rank local) const { return state().phase == Phase::kStarted && !ranks_[local].taken; }
   /// This rank must be awaited and must have brought data or left.
@@ -109,6 +112,8 @@ class BoardRound {
   /// Reduces unclaimed segments. True if there were any: the caller must then call `work`.
   bool help(ReductionMemory& memory);
   bool offers_help() const { return static_cast<std::uint32_t>(shared_->cursor.load(std::memory_order_acquire)) > 0; }
+  /// The length of a single node's grace that has not ended; otherwise 0.
+  Seconds grace() const { return shared_->grace.load(std::memory_order_relaxed); }
   bool ended() const { return shared_->ended.load(std::memory_order_acquire); }
 
  private:
@@ -117,6 +122,7 @@ class BoardRound {
     alignas(64) std::atomic<std::uint64_t> cursor{0};
     alignas(64) std::atomic<std::uint32_t> segments_done{0};
     alignas(64) std::atomic<bool> ended{false};
+    std::atomic<Seconds> grace{0};
     alignas(64) State state;
   };
 

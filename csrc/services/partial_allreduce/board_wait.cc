@@ -16,7 +16,8 @@ namespace {
 constexpr int kSpins = 1000;             // looks before a waiting rank yields, if every rank has a core
 constexpr int kYields = 200;             // yields before a waiting rank sleeps
 constexpr Seconds kLongestSleep = 0.05;  // between checks for interrupts and ended processes
-constexpr Seconds kCheckPeriod = 0.25;   // between complete checks for dead ranks: several system calls per rank
+constexpr Seconds kShortestSleep = 1e-4;
+constexpr Seconds kCheckPeriod = 0.25;  // between complete checks for dead ranks: several system calls per rank
 
 Rank usable_cores() {
   cpu_set_t cores;
@@ -25,13 +26,11 @@ Rank usable_cores() {
 
 }  // namespace
 
-BoardWait::BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& inspector, bool drives,
-                     Seconds longest_sleep)
+BoardWait::BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& inspector, bool drives)
     : engine_(engine),
       board_(std::move(board)),
       inspector_(inspector),
       drives_(drives),
-      longest_sleep_(std::min(longest_sleep, kLongestSleep)),
       spins_(engine.transport().local_ranks() <= usable_cores() ? kSpins : 0) {}
 
 PYC_HOT void BoardWait::spin(const News& news) const {
@@ -79,9 +78,15 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
       sched_yield();
       continue;
     }
-    const Seconds limit = timeout >= 0 ? std::min(longest_sleep_, timeout - waited) : longest_sleep_;
+    const Seconds limit = timeout >= 0 ? std::min(longest_sleep(), timeout - waited) : longest_sleep();
     board_->events().wait_unless(news, rings, limit);
   }
+}
+
+/// Limits how late this rank notices the end of a grace, which does not ring.
+Seconds BoardWait::longest_sleep() const {
+  const Seconds grace = board_->round().grace();
+  return grace > 0 ? std::clamp(grace / 4, kShortestSleep, kLongestSleep) : kLongestSleep;
 }
 
 }  // namespace pyc

@@ -16,9 +16,8 @@ namespace pyc {
 
 class BoardWait {
  public:
-  /// `drives`: whether this rank is its node's leader. `longest_sleep`: longest delay of events that do not ring.
-  BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& inspector, bool drives,
-            Seconds longest_sleep);
+  /// `drives`: whether this rank is its node's leader.
+  BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& inspector, bool drives);
 
   /// Whether an event has happened that rings only if a rank sleeps.
   using News = std::function<bool()>;
@@ -32,11 +31,12 @@ class BoardWait {
              const News& news) const;
 
  private:
+  Seconds longest_sleep() const;
+
   Engine& engine_;
   const std::shared_ptr<Board> board_;
   const StallInspector& inspector_;
   const bool drives_;
-  const Seconds longest_sleep_;
   const int spins_;
 };
 

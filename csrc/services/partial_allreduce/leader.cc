@@ -7,6 +7,11 @@
 #include "core/patterns.h"
 
 namespace pyc {
+namespace {
+
+std::uint32_t microseconds(Seconds seconds) { return static_cast<std::uint32_t>(std::clamp(seconds * 1e6, 0.0, 4e9)); }
+
+}  // namespace
 
 PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
   // A round without elements still runs. Its plan has one element, of zero bytes.
@@ -73,14 +78,19 @@ bool Leader::advance() {
 void Leader::read_board() {
   if (phase_ == Phase::kEnded) return;
   std::vector<Rank> arrived;
+  std::vector<Arrival> late;
   std::vector<std::pair<Rank, bool>> left;
   RoundNumber inquired = kNoRound;
+  const Seconds now = engine_.transport().now();
   {
     const Lock lock(board_.mutex());
     const std::vector<Rank>& ranks = board_.shape().ranks;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const auto local = static_cast<Rank>(i);
       if (board_.ranks().arrived().contains(local) && !arrived_.contains(ranks[i])) arrived.push_back(ranks[i]);
+      BoardSlot& slot = board_.ranks()[local];
+      const RoundNumber missed = std::exchange(slot.missed, kNoRound);
+      if (missed != kNoRound) late.push_back({missed, ranks[i], microseconds(now - slot.missed_at)});
       const bool closed = board_.ranks().closed().contains(local);
       const bool known = closed ? membership_.closed().contains(ranks[i]) : membership_.left().contains(ranks[i]);
       if (board_.ranks().left().contains(local) && !known) left.emplace_back(ranks[i], closed);
@@ -88,6 +98,7 @@ void Leader::read_board() {
     if (std::exchange(board_.inquiry().is_new, false)) inquired = board_.inquiry().round;
   }
   for (const Rank rank : arrived) arrive(rank);
+  for (const Arrival& arrival : late) tell(arrival);
   for (const auto& [rank, closed] : left) leave(rank, closed);
   if (inquired != kNoRound) inquire(inquired);
 }
@@ -96,11 +107,16 @@ void Leader::arrive(Rank rank) {
   arrived_.insert(rank);
   if (phase_ != Phase::kArmed) return;
   if (!counts_arrivals(options_.policy)) return reconsider();
+  tell({.round = round_, .rank = rank, .age_us = 0});
+}
+
+/// Tells the coordinator that a rank has arrived in a round, or after it.
+void Leader::tell(const Arrival& arrival) {
   const Rank coordinator = coordinator_node();
   if (coordinator == node_) {
-    count_arrival(rank, round_);
+    count(arrival);
   } else {
-    send(coordinator, Arrival{.round = round_, .rank = rank});
+    send(coordinator, arrival);
   }
 }
 
@@ -108,7 +124,9 @@ void Leader::arrive(Rank rank) {
 /// to start, which would wake the root once more.
 Rank Leader::coordinator_node() const {
   if (plan_.root != kNoRank) return plan_.root;
-  return nodes_.of(coordinator_of(options_.policy, round_, nodes_.size()));
+  // A grace that adapts needs all arrivals in one place.
+  const RoundNumber round = adapts_grace(options_.policy) ? 0 : round_;
+  return nodes_.of(coordinator_of(options_.policy, round, nodes_.size()));
 }
 
 Leader::Requests& Leader::requests_of(RoundNumber round) {
@@ -117,12 +135,13 @@ Leader::Requests& Leader::requests_of(RoundNumber round) {
   return requests;
 }
 
-void Leader::count_arrival(Rank rank, RoundNumber round) {
-  if (round < round_) return;  // the round has completed here
-  Requests& requests = requests_of(round);
-  requests.arrived.insert(rank);
+void Leader::count(const Arrival& arrival) {
+  if (adapts_grace(options_.policy)) grace_.arrive(arrival.round, engine_.transport().now() - arrival.age_us * 1e-6);
+  if (arrival.round < round_) return;  // the round has completed here
+  Requests& requests = requests_of(arrival.round);
+  requests.arrived.insert(arrival.rank);
   // Arrivals during the grace do not change the initiator, whose arrival made the round possible.
-  if (grace_ends_ == Collective::kNever || round != round_) requests.newest_arrival = rank;
+  if (grace_ends_ == Collective::kNever || arrival.round != round_) requests.newest_arrival = arrival.rank;
   reconsider();
 }
 
@@ -153,7 +172,9 @@ void Leader::reconsider() {
                                 requests.newest_arrival, engine_.rank(), nodes_.size());
   if (verdict.initiator == kNoRank) return;
   if (!verdict.gives_grace) return start(verdict.initiator);
-  if (grace_ends_ == Collective::kNever) grace_ends_ = engine_.transport().now() + options_.policy.grace;
+  if (grace_ends_ < Collective::kNever) return;
+  const Seconds now = engine_.transport().now();
+  grace_ends_ = now + (adapts_grace(options_.policy) ? grace_.reach(round_, now) : options_.policy.grace);
 }
 
 /// Fires this node's trigger, and asks the node above in the activation's tree to do the same.
@@ -168,6 +189,7 @@ void Leader::start(Rank initiator) {
 /// The activation has reached this node: the board takes the data of its ranks.
 void Leader::activated(Run& run) {
   phase_ = Phase::kActive;
+  if (adapts_grace(options_.policy)) grace_.start(engine_.transport().now());
   engine_.recorder().note(id_, round_, FlightRecorder::State::kStarted);
   grace_ends_ = Collective::kNever;
   run.fire(plan_.start);  // uses up the trigger if another node started the round
@@ -225,7 +247,10 @@ void Leader::complete(Run& run) {
   if (!is_lost_) {
     engine_.recorder().note(id_, round_, FlightRecorder::State::kCompleted, {all.initiator, all.contributors, members});
   }
-  if (outcome.flush) membership_.next_epoch();
+  if (outcome.flush) {
+    membership_.next_epoch();
+    grace_.pause();
+  }
   draining_.push_back(std::exchange(current_, nullptr));
   ++round_;
   if (outcome.last) {
@@ -324,7 +349,7 @@ void Leader::answer(Rank node, RoundNumber round) {
 void Leader::on_message(Rank from, ConstBytes message) {
   Messages::deliver(from, message,
                     Handlers{
-                        [this](Rank, const Arrival& m) { count_arrival(static_cast<Rank>(m.rank), m.round); },
+                        [this](Rank, const Arrival& m) { count(m); },
                         [this](Rank, const Start& m) { request_start(static_cast<Rank>(m.initiator), m.round); },
                         [this](Rank, const Departure& m) {
                           pass_on(m);

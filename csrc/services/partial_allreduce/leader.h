@@ -29,6 +29,7 @@
 #include "services/common/rank_state.h"
 #include "services/common/staging.h"
 #include "services/partial_allreduce/board.h"
+#include "services/partial_allreduce/grace.h"
 #include "services/partial_allreduce/membership.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 #include "services/partial_allreduce/plan.h"
@@ -77,7 +78,8 @@ class Leader {
   // Messages between leaders. Ranks have 64 bits where a message would otherwise have padding.
   struct Arrival {
     RoundNumber round;
-    std::int64_t rank;
+    Rank rank;
+    std::uint32_t age_us;  // microseconds since the call, for an adaptive grace
   };
   struct Start {
     RoundNumber round;
@@ -106,9 +108,10 @@ class Leader {
 
   void read_board();
   void arrive(Rank rank);
+  void tell(const Arrival& arrival);
+  void count(const Arrival& arrival);
   Rank coordinator_node() const;
   Requests& requests_of(RoundNumber round);
-  void count_arrival(Rank rank, RoundNumber round);
   void request_start(Rank initiator, RoundNumber round);
   void leave(Rank rank, bool for_good);
   void reconsider();
@@ -158,6 +161,7 @@ class Leader {
   Rank initiator_ = kNoRank;
   Requests requests_[2];  // of round_ and the next round, by parity: other nodes may be one round ahead
   Seconds grace_ends_ = Collective::kNever;
+  Grace grace_;  // of the rounds whose arrivals this node counts
   std::vector<std::pair<BufferId, BufferPtr>> scratch_;
   std::vector<std::unique_ptr<PooledRun>> pool_of_runs_;
   std::atomic<std::size_t> memory_bytes_{0};

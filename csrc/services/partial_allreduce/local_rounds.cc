@@ -14,6 +14,7 @@ PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
     if (s.phase == BoardRound::Phase::kArmed && !start_if_due()) return false;
     if (!round.work(lock, memory_)) return true;
     const auto size = static_cast<std::uint32_t>(board_.shape().size);
+    if (s.part.left == size) round.state().grace.pause();
     round.complete({.initiator = s.initiator,
                     .contributors = s.part.contributors,
                     .active = s.part.active,
@@ -26,6 +27,7 @@ PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
 PYC_HOT bool LocalRounds::start_if_due() {
   const Rank initiator = starter();
   if (initiator == kNoRank) return false;
+  if (adapts_grace(policy_)) board_.round().state().grace.start(engine_.transport().now());
   board_.round().start(initiator);
   return true;
 }
@@ -71,7 +73,9 @@ PYC_HOT Rank LocalRounds::starter() {
                                 s.newest_arrival, engine_.rank(), board_.shape().size);
   if (!verdict.gives_grace) return verdict.initiator;
   const Seconds now = engine_.transport().now();
-  if (s.grace_ends <= 0) s.grace_ends = now + policy_.grace;
+  if (s.grace_ends <= 0) {
+    board_.round().give_grace(now, adapts_grace(policy_) ? s.grace.reach(board_.completed(), now) : policy_.grace);
+  }
   return now >= s.grace_ends ? verdict.initiator : kNoRank;
 }
 

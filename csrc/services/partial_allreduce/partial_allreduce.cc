@@ -144,6 +144,7 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
   promise_kept();
   call.sequence = ++sequence_;
   call.late = completed > accounted_;
+  if (adapts_grace(options_.policy)) note_arrival(call);
   const bool missed_its_round = (call.late || own.taken) && !board.round().is_awaited(board.ranks().own_local_rank());
   if (!(missed_its_round && options_.late == Options::Late::kDrop)) {
     if (!combined) {
@@ -167,6 +168,23 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
   const bool owes_nothing = results_.given() == accounted_;
   accounted_ = completed;
   return owes_nothing && options_.missed == Options::Missed::kLatest;
+}
+
+/// Counts the first call in a round for the grace, or a late call in the first round that it has missed. With several
+/// nodes, the leader counts calls in an armed round.
+void PartialAllreduce::note_arrival(const Call& call) {
+  Board& board = *board_;
+  BoardSlot& own = board.ranks().own();
+  if (own.promised == board.completed()) return;
+  const RoundNumber round = std::min<RoundNumber>(accounted_, board.completed());
+  const Seconds now = engine_->transport().now();
+  if (nodes_.count() == 1) {
+    board.round().state().grace.arrive(round, now);
+  } else if (call.late || board.round().state().phase != BoardRound::Phase::kArmed) {
+    own.missed = round;
+    own.missed_at = now;
+    board.draw_attention();
+  }
 }
 
 // ------------------------------------------------------------------------------------------------ rounds
@@ -251,7 +269,7 @@ PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results
 /// Does the work that is due. True if the call is done.
 bool PartialAllreduce::drive(Call& call) {
   if (board_->round().help(memory_)) must_work_ = true;
-  if (must_work_ || (options_.policy.grace > 0 && !leader_ && !call.given)) {
+  if (must_work_ || (board_->round().grace() > 0 && !call.given)) {
     Lock lock = enter_soon();
     if (!lock) return false;
     must_work_ = false;
@@ -369,7 +387,7 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
 /// False while a rank of this node is stopped in the critical section: the engine's other collectives would wait for it
 /// too, with the progress lock held.
 bool PartialAllreduce::can_advance() {
-  const bool may_lock = leader_ || device_ || options_.policy.grace > 0;
+  const bool may_lock = leader_ || device_ || has_grace(options_.policy);
   return !may_lock || board_->shape().local_ranks() == 1 || board_->mutex().comes_free(kSoon);
 }
 
@@ -400,7 +418,7 @@ bool PartialAllreduce::busy() const { return (leader_ && leader_->busy()) || (ha
 
 Seconds PartialAllreduce::deadline() const {
   if (leader_) return leader_->deadline();
-  if (options_.policy.grace <= 0) return kNever;
+  if (board_->round().grace() <= 0) return kNever;
   const Lock lock(board_->mutex());
   return local_.deadline();
 }

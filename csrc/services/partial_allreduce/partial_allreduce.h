@@ -211,6 +211,7 @@ class PartialAllreduce final : public Collective {
   [[noreturn]] void throw_closed() const;
   std::shared_ptr<Call> new_call() const;
   bool hand_over(Call& call, BufferNumber& written, bool combined);
+  void note_arrival(const Call& call);
   void run_rounds(Lock& lock);
   void take_in(BufferNumber into, const std::byte* data);
   static constexpr Seconds kSoon = 0.05;  // enough for the board's mutex to come free, unless its owner is stopped

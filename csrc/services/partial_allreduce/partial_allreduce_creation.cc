@@ -64,11 +64,6 @@ std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const No
   return std::make_shared<Board>(shared, shape_of(options, nodes, rank), local, local == 0);
 }
 
-/// Limits how late a rank notices the end of a grace, which does not ring.
-Seconds longest_sleep(const Policy& policy) {
-  return policy.grace > 0 ? std::max(policy.grace / 4, 1e-4) : Collective::kNever;
-}
-
 /// On a device: two results that the application or its streams read, and two while the next one is computed.
 constexpr std::size_t kResultsHeld = 4;
 
@@ -177,7 +172,7 @@ PartialAllreduce::PartialAllreduce(Engine& engine, ReductionMemory& memory, Opti
       elements_(elements_of(options_.type, options_.op)),
       board_(board_of(options_, nodes_, engine.rank(), shared)),
       inspector_(engine, *this, nodes_, board_),
-      wait_(engine, board_, inspector_, nodes_.is_leader(engine.rank()), longest_sleep(options_.policy)),
+      wait_(engine, board_, inspector_, nodes_.is_leader(engine.rank())),
       results_(memory, board_, options_.history),
       local_(engine, memory, options_.policy, *board_) {
   const Lock lock(board_->mutex());

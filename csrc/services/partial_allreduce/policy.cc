@@ -60,7 +60,7 @@ PYC_HOT Verdict judge(const Policy& policy, RoundNumber round, RankView arrived,
   if (!enough_arrived(policy, round, arrived, left, size)) return {};
   Rank come = 0;
   for (Rank r = 0; r < size; ++r) come += arrived.contains(r) || left.contains(r) ? 1 : 0;
-  return {newest, policy.grace > 0 && come < size};
+  return {newest, has_grace(policy) && come < size};
 }
 
 }  // namespace pyc

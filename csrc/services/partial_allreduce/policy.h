@@ -8,6 +8,9 @@
 
 namespace pyc {
 
+/// The grace follows recent arrivals (grace.h).
+inline constexpr Seconds kAutoGrace = -1;
+
 struct Policy {
   enum class Kind : std::uint8_t {
     kSolo,    ///< any rank (eager-SGD section 4.1)
@@ -19,7 +22,7 @@ struct Policy {
   Kind kind = Kind::kSolo;
   Rank count = 0;  ///< m or k
   std::uint64_t seed = 0;
-  Seconds grace = 0;  ///< quorum: time for the other ranks after the k-th arrival
+  Seconds grace = 0;  ///< quorum: time for the other ranks after the k-th arrival, or kAutoGrace
 };
 
 /// The order in which ranks are designated for a round: a permutation of all ranks, chosen by a counter-based hash of
@@ -40,6 +43,9 @@ class Designation {
 
 /// The rank that counts the arrivals of a round, if the policy counts them and the activation has no root.
 Rank coordinator_of(const Policy& policy, RoundNumber round, Rank size);
+
+constexpr bool has_grace(const Policy& policy) { return policy.grace != 0; }
+constexpr bool adapts_grace(const Policy& policy) { return policy.grace == kAutoGrace; }
 
 /// Whether the coordinator must count arrivals. Otherwise each rank decides for itself.
 constexpr bool counts_arrivals(const Policy& policy) {

@@ -69,11 +69,15 @@ class Eager(GradientSynchronizer):
 
     @classmethod
     def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
-        """Return the options with a quorum of at most all ranks."""
-        policy = options.get("policy")
-        kind = None if policy is None else _policy(policy, policies.DEFAULT_SEED)
-        if isinstance(kind, policies.Quorum) and kind.k is not None:
-            options["policy"] = policies.Quorum(min(kind.k, ranks), kind.grace)
+        """Return the options with a policy that waits for at most all ranks."""
+        option = options.get("policy")
+        if option is not None:
+            policy = _policy(option, policies.DEFAULT_SEED)
+            fewer = policy.for_survivors(ranks)
+            if fewer != policy:
+                options["policy"] = fewer
+                if isinstance(option, str) and isinstance(fewer, policies.AnyOf | policies.AllOf):
+                    options["policy"] = f"{option.partition(':')[0]}:{fewer.m}"  # it gets the training's seed later
         return options
 
     @classmethod

@@ -6,7 +6,8 @@ from common import WORLD, arguments, say
 import pycollectives as pc
 
 arguments()
-comm = pc.Communicator(WORLD, timeout=1.0)
+WORLD.Barrier()  # however long ranks take to start
+comm = pc.Communicator(WORLD, timeout=5.0)
 if comm.rank != 1:
     try:
         comm.partial_allreduce(np.zeros(3), name="gradients")

@@ -2,7 +2,7 @@
 
 spares.py RANKS SPARES RESPAWN POLICY STEPS VICTIM:EPOCH:SECONDS...    SECONDS after VICTIM is in this epoch
 
-SPARES take the numbers of the dead. If RESPAWN is 1, new processes take what is left, and lines have members' numbers.
+SPARES take the numbers of the dead. If RESPAWN is 1, new processes take the rest, and lines have members' numbers.
 """
 
 import os

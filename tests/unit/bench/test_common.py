@@ -410,6 +410,7 @@ def cell(mean: float) -> Cell:
         ideal_us=20.0,
         ideal_mpi_us=60.0,
         algorithm="ring",
+        activation="tree",
         warmup=24,
         stationary=True,
     )
@@ -450,6 +451,7 @@ def test_records_have_the_contract_s_keys():
     assert set(record) >= KEYS
     assert list(record["latency_us"]) == list(record["baseline_us"]) == ["min", "mean", "p50", "p99", "max"]
     assert (record["path"], record["ranks_per_node"], record["policy"]) == ("board", 4, "solo")
+    assert (record["activation"], record["activation_used"]) == ("auto", "tree")
 
 
 def test_plot_draws_every_benchmark_from_its_records(tmp_path):

@@ -46,7 +46,9 @@ def joined(monkeypatch):
     monkeypatch.setattr(Joining, "give_up", give_up)
     monkeypatch.setattr(joining, "described", lambda arguments: {"call": "service", "name": arguments})
 
-    def begin(states, calls, *, created, states_to_restore=0, pending=None, messages=(), is_closing=False):
+    def begin(
+        states, calls, *, created, states_to_restore=0, pending=None, messages=(), positions="pqr", is_closing=False
+    ):
         made = []
 
         def enter(collective, arguments):
@@ -67,7 +69,7 @@ def joined(monkeypatch):
         job = SimpleNamespace(members=(0, 1), joined=(1,))
         new = Joining(membership, context, job)
         plan = Plan(calls, created, pending, states_to_restore, is_closing=is_closing)
-        received = {"plan": [plan], "position": list("pqr"), "state": messages}
+        received = {"plan": [plan], "position": list(positions), "state": messages}
         monkeypatch.setattr(new, "_receive", lambda kind: received[kind].pop(0))
         monkeypatch.setattr(joining, "PartialAllreduce", PlayedWhole)
         new.begin()
@@ -125,6 +127,31 @@ def test_a_whole_call_in_which_the_donor_is_is_made_by_the_program(joined, creat
     assert made == []
     assert new.make(creation("mean")).done == ["fill", *(["p"] if created == 5 else []), "remake"]
     assert made[1:] == ["installed", "joined"]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_collective_is_made_when_it_is_next(joined, is_last):
+    """The program asks for it in advance, for example in the constructor of an optimizer."""
+    numbers = {"sums": 0, "later": 1} if is_last else {"later": 0, "sums": 1}
+    states = {number: {"left": False} for number in numbers.values()}
+    new, made = joined(states, {number: of(name) for name, number in numbers.items()}, created=2)
+    new.make_if_open("service", "later", lambda: new.make(creation("later")))
+    assert made == ([] if is_last else made[:1])
+    new.make(creation("sums"))
+    assert [each.number for each in made[:2]] == sorted(numbers, key=numbers.get)  # played ones have names
+    assert made[2:] == ["installed", "joined"]
+
+
+def test_a_collective_that_is_not_open_is_not_made(joined):
+    new, made = joined({0: {"left": False}}, {0: of("sums")}, created=1)
+    new.make_if_open("service", "later", lambda: new.make(creation("later")))
+    new.make(creation("sums"))
+    assert made[1:] == ["installed", "joined"]
+
+
+def test_a_collective_that_the_donor_is_creating_has_no_position(joined):
+    new, _ = joined({0: {"left": False}}, {0: of("sums")}, created=0, positions=[None])
+    assert new.make(creation("sums")).done == ["fill", "remake"]
 
 
 def test_another_collective_ends_it(joined):

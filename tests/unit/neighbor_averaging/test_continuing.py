@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from played_members import played_context
 
 from pycollectives.arguments import Group, creating
 from pycollectives.neighbor_averaging.arguments import NeighborAveragingArguments, PushSumArguments
@@ -70,16 +71,8 @@ def played(monkeypatch):
         play.collective.resume()
         membership.epoch += 1
 
-    membership = SimpleNamespace(
-        epoch=0, is_recovering=False, is_joining=False, is_installed=True, failed=None, recover=recover
-    )
-    context = SimpleNamespace(
-        membership=membership,
-        communicator=SimpleNamespace(rank=0, size=3),
-        engine=SimpleNamespace(progress="thread", check_usable=lambda: None),
-        timeout=None,
-        limit=lambda limit: limit,
-    )
+    context = played_context(recover, rank=0, size=3)
+    membership = context.membership
     monkeypatch.setattr(ContinuingNeighborhood, "_made", make)
     with creating(Group(0, 3, (0, 0, 0)), "averages"):
         arguments = NeighborAveragingArguments(np.zeros(2))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
+from played_members import played_context
 
 from pycollectives.arguments import Group, creating
 from pycollectives.neighbor_averaging import continuing_pairs
@@ -95,23 +96,9 @@ def played(monkeypatch):
         play.pairs.resume()
         membership.epoch += 1
 
-    membership = SimpleNamespace(
-        epoch=0,
-        is_recovering=False,
-        is_joining=False,
-        is_installed=True,
-        failed=None,
-        recover=recover,
-        members=(0, 1, 2, 3),
-    )
-    context = SimpleNamespace(
-        membership=membership,
-        communicator=SimpleNamespace(rank=1, size=4),
-        engine=SimpleNamespace(progress="thread", check_usable=lambda: None),
-        nodes=(0,) * 4,
-        timeout=None,
-        limit=lambda limit: limit,
-    )
+    context = played_context(recover, rank=1, size=4, members=(0, 1, 2, 3), nodes=(0,) * 4)
+    membership = context.membership
+    membership.replaces = False
 
     def make(dtype):
         with creating(Group(1, 4, (0,) * 4), "model"):
@@ -199,6 +186,33 @@ def test_a_call_that_another_call_has_completed_is_not_made_again(played):
     PlayedRounds.end = None
     pairs.equalize(Deadline(None))
     assert pairs._equalized == 2
+
+
+@pytest.mark.parametrize("is_completed", [False, True])
+def test_a_newcomer_continues_the_call_of_the_donor(played, is_completed):
+    """A mean that the donor is about to return, the newcomer returns without the others."""
+    pairs = played.make(np.float32)
+    PlayedRounds.end = StallError("not done")
+    with pytest.raises(StallError):
+        pairs.equalize(Deadline(None))
+    played.others = int(is_completed)
+    played.recover()
+    position, model = pairs.position(), read(pairs)
+    newcomer = played.make(np.float32)
+    newcomer.take_position(position)
+    newcomer.remake(newcomer._arguments, Deadline(None))
+    assert read(newcomer) == model
+    PlayedRounds.end = AssertionError("once is enough") if is_completed else None
+    assert newcomer.equalize(Deadline(None)).tolist() == [10, 10]
+    assert newcomer._equalized == 1
+
+
+def test_a_rank_that_has_left_has_its_last_model_for_newcomers(played):
+    pairs = played.make(np.float32)
+    pairs._membership.replaces = True
+    pairs.apply(np.full(2, 2, np.float32))
+    pairs.leave()
+    assert pairs.position().model.tolist() == [3, 3]
 
 
 @pytest.mark.parametrize("recovers", [False, True])

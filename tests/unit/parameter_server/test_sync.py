@@ -17,6 +17,7 @@ TEXTS = {
     "dssp:3:15": servers.DSSP(3, 15),
     "elastic": servers.ElasticBSP(),
     "elastic:30": servers.ElasticBSP(30),
+    "elastic:30:superstep": servers.ElasticBSP(30, predict="superstep"),
     "elastic-per-time": servers.ElasticBSP(objective="waiting-per-time"),
     "elastic-per-time:30": servers.ElasticBSP(30, objective="waiting-per-time"),
     "eamsgd:10:0.1": servers.EAMSGD(10, 0.1),
@@ -33,14 +34,14 @@ def test_texts(text):
     assert sync.parse(text) == TEXTS[text]
 
 
-@pytest.mark.parametrize("text", ["", "bsp:1", "ssp", "dssp:3", "elastic:1:2", "hop", "mindflayer:4", "SSP:3"])
+@pytest.mark.parametrize("text", ["", "bsp:1", "ssp", "dssp:3", "elastic:1:2:3", "hop", "mindflayer:4", "SSP:3"])
 def test_texts_that_are_refused(text):
     with pytest.raises(ValueError, match=r"expected bsp, asp, ssp:S, .* or mindflayer:TRIALS:SECONDS, got"):
         sync.parse(text)
 
 
 def test_texts_whose_numbers_are_refused():
-    with pytest.raises(ValueError, match="'ssp:three': expected a number behind each colon"):
+    with pytest.raises(ValueError, match="'ssp:three': expected ssp:S, with numbers"):
         sync.parse("ssp:three")
     with pytest.raises(ValueError, match="SSP: expected s >= 0, got -1"):
         sync.parse("ssp:-1")

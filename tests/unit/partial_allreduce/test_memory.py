@@ -2,6 +2,7 @@
 
 import mmap
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,14 @@ ARRAY = 4 * COUNT
 SHAPES = [(1, 1), (2, 1), (2, "all"), (4, 2), (5, "all"), (8, 1), (8, 3), (8, "all")]
 
 
-def arrays_of(comm, dtype="float32", **options):
+def arrays_of(comm, together, dtype="float32", **options):
     """Balanced rounds, whose results are read: what the collective takes then, in arrays that it computes with."""
     ar = comm.partial_allreduce(count=COUNT, dtype=dtype, policy="full", **options)
     x = np.ones(COUNT, dtype)
     for _ in range(24):
         ar.contribute(x).wait(timeout=LIMIT)
         assert ar.result[0] == (1 if "op" in options else comm.size)
+        together.wait(LIMIT)
     taken = ar.statistics().memory_bytes / ARRAY
     ar.close(timeout=LIMIT)
     return taken
@@ -32,7 +34,8 @@ def most_taken(limit, ranks, ranks_per_node, **options):
     """Of a rank, in the best of some runs: on a busy machine messages of earlier rounds may still be on their way."""
     taken = []
     while len(taken) < 20 and (not taken or min(taken) > limit):
-        each = run_ranks(ranks, lambda comm: arrays_of(comm, **options), ranks_per_node=ranks_per_node)
+        program = partial(arrays_of, together=threading.Barrier(ranks), **options)
+        each = run_ranks(ranks, program, ranks_per_node=ranks_per_node)
         assert min(each) > 0.1, each
         taken.append(max(each))
     return min(taken)

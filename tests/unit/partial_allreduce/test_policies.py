@@ -16,6 +16,7 @@ from pycollectives.testing import run_ranks
         (lambda: pc.Quorum(-3), "expected k >= 1, got -3"),
         (lambda: pc.Quorum(2, grace=-0.5), "grace >= 0 seconds, got -0.5"),
         (lambda: pc.Quorum(2, grace=float("nan")), "got nan"),
+        (lambda: pc.Quorum(2, grace="short"), "expected grace in seconds or 'auto', got 'short'"),
         (lambda: pc.Quorum(2, grace=float("inf")), "got inf"),
         (lambda: pc.policies.AnyOf(0), "expected m >= 1, got 0"),
         (lambda: pc.policies.AllOf(0), "expected m >= 1, got 0"),
@@ -30,7 +31,7 @@ def test_values_out_of_range(make, message):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: pc.Quorum(2.5), lambda: pc.Quorum("2"), lambda: pc.Majority(None), lambda: pc.Quorum(2, "long")]
+    "make", [lambda: pc.Quorum(2.5), lambda: pc.Quorum("2"), lambda: pc.Majority(None), lambda: pc.Quorum(2, [])]
 )
 def test_values_of_wrong_type(make):
     with pytest.raises(TypeError, match="expected"):
@@ -77,6 +78,7 @@ def test_other_policies_serve_any_size(policy):
         (pc.Solo(), {"policy": "solo"}),
         (pc.Majority(seed=7), {"policy": "majority", "seed": 7}),
         (pc.Quorum(3, grace=1), {"policy": "quorum", "policy_size": 3, "grace": 1.0}),
+        (pc.Quorum(3, grace="auto"), {"policy": "quorum", "policy_size": 3, "grace": -1.0}),
         (pc.policies.AnyOf(2, seed=9), {"policy": "any_of", "policy_size": 2, "seed": 9}),
         (pc.policies.AllOf(4, seed=9), {"policy": "all_of", "policy_size": 4, "seed": 9}),
         (pc.Full(), {"policy": "full"}),
@@ -109,6 +111,7 @@ def test_integers_of_numpy_give_the_same_text():
         ("quorum", pc.Quorum()),
         ("quorum:4", pc.Quorum(4)),
         (" quorum:4:0.25 ", pc.Quorum(4, 0.25)),
+        ("quorum:4:auto", pc.Quorum(4, "auto")),
         ("any-of:2", pc.policies.AnyOf(2, 5)),
         ("all-of:2", pc.policies.AllOf(2, 5)),
         ("full", pc.Full()),

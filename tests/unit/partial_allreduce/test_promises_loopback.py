@@ -51,7 +51,7 @@ def policies(draw, size):
         return pc.Majority(draw(st.integers(0, 2**64 - 1)))
     k = draw(st.integers(1, size))
     if kind is pc.Quorum:
-        return pc.Quorum(k, grace=draw(st.sampled_from([0.0, 0.0, 1e-3])))
+        return pc.Quorum(k, grace=draw(st.sampled_from([0.0, 0.0, 1e-3, "auto"])))
     return kind(k, draw(st.integers(0, 2**64 - 1)))
 
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from played_members import played_context
 
 from pycollectives import groups
 from pycollectives.arguments import Group, creating
@@ -57,16 +58,8 @@ def played(monkeypatch):
         play.reduce.resume()
         membership.epoch += 1
 
-    membership = SimpleNamespace(
-        epoch=0, is_recovering=False, is_joining=False, is_installed=True, failed=None, recover=recover
-    )
-    context = SimpleNamespace(
-        membership=membership,
-        communicator=SimpleNamespace(rank=1, size=4),
-        engine=SimpleNamespace(progress="thread", check_usable=lambda: None),
-        timeout=None,
-        limit=lambda limit: limit,
-    )
+    context = played_context(recover, rank=1, size=4, members=(0, 1, 3))
+    membership = context.membership
     monkeypatch.setattr(ContinuingReduce, "_made", make)
     with creating(Group(1, 4, (0,) * 4), "reduce"):
         arguments = PartialReduceArguments(np.zeros(4))
@@ -119,6 +112,19 @@ def test_no_rank_waits_for_a_member_that_has_done_the_step(played):
     played.reduce.average(weights, step=5, group=(1, 2, 3))
     played.reduce.average(weights, step=6, group=(1, 3))
     assert played.cores[1].calls == [(5, [1]), (6, [1, 2])]
+
+
+def test_a_newcomer_begins_at_the_step_of_the_donor(played):
+    """All ranks know it: under a rule no rank waits for the newcomer in an earlier step."""
+    survivor = {"left": False, "member": 3, "step": 5, "sequence": 7}
+    played.reduce._membership.members = (0, 1, 2, 3)
+    played.reduce.fill([{**survivor, "member": 0, "step": 6}, survivor], Deadline(None))
+    assert played.reduce._partners((1, 2, 3), 5) == [3]
+    assert played.reduce._partners((1, 2, 3), 6) == [1, 2, 3]
+    assert played.reduce.begins_at == 0
+    played.reduce._membership.is_joining = True
+    played.reduce.fill([survivor], Deadline(None))
+    assert played.reduce.begins_at == 5
 
 
 def test_a_rank_that_has_left_leaves_again(played):

@@ -111,6 +111,50 @@ def test_a_variant_can_be_asked_for():
     assert run_ranks(5, program, ranks_per_node=1) == [("tree:2", 5.0)] * 5
 
 
+@pytest.mark.parametrize("activation", ["dissemination", "tree", "tree:3"])
+def test_an_activation_can_be_asked_for(activation):
+    def program(comm):
+        ar = comm.partial_allreduce(count=8, dtype="f8", policy="quorum", missed="sum", activation=activation)
+        result = ar.allreduce(np.ones(8))[0][0]
+        ar.flush()
+        return ar.activation, float(result + ar.result[0])
+
+    assert run_ranks(5, program, ranks_per_node=1) == [(activation, 5.0)] * 5
+
+
+def test_activations_have_their_own_schedules():
+    """On the root, which sends to other ranks in each."""
+
+    def program(comm):
+        names = ("dissemination", "tree", "tree:1")
+        made = [comm.partial_allreduce(count=8, dtype="f8", policy="solo", activation=name) for name in names]
+        return [ar._collective.schedule.dot() for ar in made]
+
+    assert len(set(run_ranks(5, program, ranks_per_node=1)[0])) == 3
+
+
+def test_the_activation_must_be_the_same_on_all_ranks():
+    def program(comm):
+        names = ["tree", "dissemination", "tree"]
+        with pytest.raises(pc.MismatchError, match="activation: tree on ranks 0, 2, dissemination on rank 1"):
+            comm.partial_allreduce(count=8, dtype="f8", activation=names[comm.rank])
+
+    run_ranks(3, program, ranks_per_node=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "bush", "tree:", "tree:0", "tree:K", "dissemination:2", "auto:2", f"tree:{2**31}"]
+)
+def test_no_such_activation(name):
+    def program(comm):
+        with pytest.raises(ValueError, match="activation: expected 'auto', 'dissemination', 'tree' or 'tree:K'"):
+            comm.partial_allreduce(count=8, dtype="f8", activation=name)
+        with pytest.raises(TypeError, match="activation: expected a name, got 3"):
+            comm.partial_allreduce(count=8, dtype="f8", activation=3)
+
+    run_ranks(1, program)
+
+
 @pytest.mark.parametrize("name", ["tree:", "tree:0", "ring:2", "tree:K"])
 def test_no_such_variant(name):
     def program(comm):

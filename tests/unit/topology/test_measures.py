@@ -139,6 +139,24 @@ def test_chi_is_what_the_paper_has_for_16_ranks():
     assert [tuple(map(round, values)) for values in found] == [(1, 1), (2, 1), (13, 1)]
 
 
+@pytest.mark.parametrize("graph", [topology.ring(2), topology.ring(8), topology.star(5), topology.torus(12)], ids=str)
+def test_rho_by_the_definition(graph):
+    """E[W^T W] as a sum over the ranks that begin and the neighbors that they draw."""
+    expected = np.zeros((graph.size, graph.size))
+    for rank in range(graph.size):
+        for peer in graph.out_neighbors(rank):
+            average = np.eye(graph.size)
+            average[np.ix_([rank, peer], [rank, peer])] = 0.5
+            expected += average.T @ average / graph.size / len(graph.out_neighbors(rank))
+    assert graph.rho() == pytest.approx(np.sort(np.abs(np.linalg.eigvalsh(expected)))[-2], abs=1e-12)
+
+
+def test_rho_of_one_rank_and_of_a_directed_graph():
+    assert topology.complete(1).rho() == 0
+    with pytest.raises(ValueError, match="symmetric"):
+        topology.exponential(8).rho()
+
+
 def test_chi_is_inverse_to_the_rate():
     graph = topology.torus(12)
     assert graph.chi(rate=4) == pytest.approx(tuple(value / 4 for value in graph.chi()))

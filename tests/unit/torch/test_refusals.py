@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,8 +9,7 @@ torch = pytest.importorskip("torch")
 from eager import backward, eager, ranks, sgd, weights  # noqa: E402
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.torch import DecentralizedOptimizer, EagerOptimizer  # noqa: E402
-from pycollectives.torch.refusals import check_replaces  # noqa: E402
+from pycollectives.torch import EagerOptimizer  # noqa: E402
 
 
 def on_meta(parameters):
@@ -95,10 +92,3 @@ def test_sparse_gradients_are_refused():
         optimizer.close()
 
     ranks(1, program)
-
-
-def test_only_an_optimizer_with_a_state_for_newcomers_accepts_newcomers():
-    comm = SimpleNamespace(_context=SimpleNamespace(membership=SimpleNamespace(replaces=True)))
-    check_replaces(comm, "it", accepted=EagerOptimizer._accepts_newcomers)
-    with pytest.raises(ValueError, match="it: expected a communicator without spares"):
-        check_replaces(comm, "it", accepted=DecentralizedOptimizer._accepts_newcomers)

@@ -150,7 +150,9 @@ def test_an_update_before_a_failed_wait_counts_as_a_step(comm):
     ("method", "ranks", "options"),
     [
         ("eager,policy=quorum:4", 3, {"policy": pc.Quorum(3)}),
-        ("eager,policy=quorum:2", 3, {"policy": pc.Quorum(2)}),
+        ("eager,policy=quorum:2", 3, {"policy": "quorum:2"}),
+        ("eager,policy=quorum:4:auto", 3, {"policy": pc.Quorum(3, "auto")}),
+        ("eager,policy=any-of:4", 3, {"policy": "any-of:3"}),
         ("eager,policy=majority", 3, {"policy": "majority"}),
         ("eager", 3, {}),
         ("m-synchronous,m=4", 1, {"m": 1}),

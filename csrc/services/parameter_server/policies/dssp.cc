@@ -32,6 +32,7 @@ class Dssp final : public ImmediatePolicy {
     if (high_ < low_) throw std::invalid_argument("DSSP: expected bounds lo <= hi");
   }
 
+  void on_resume(Table table) const override { level(table, high_); }
   bool may_go(Table table, Worker worker) const override {
     return lead(table, worker) <= low_ || has_grant(table.workers[worker]);
   }

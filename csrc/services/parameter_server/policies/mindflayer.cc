@@ -54,6 +54,11 @@ class MindFlayer final : public PatientPolicy {
     }
     return end_superstep(table, now);
   }
+  void on_resume(Table table) const override {
+    for (Worker w = 0; w < table.workers.size(); ++w) {
+      table.workers[w].limit = table.workers[w].clock + of(trials_, w);
+    }
+  }
   bool may_go(Table table, Worker worker) const override { return !is_done(table, worker); }
   bool is_awaited(Table table, Worker worker) const override {
     return is_present(table.workers[worker]) && !is_done(table, worker);

@@ -61,6 +61,9 @@ class Policy {
   /// The worker has been released; its row has the changes already.
   virtual void on_release(Table, Worker, Seconds) const {}
 
+  /// The table begins with the pushes and updates of a former server (Resumed).
+  virtual void on_resume(Table) const {}
+
   /// Whether workers have a second accumulator, for gradients that are too early for the next update.
   virtual bool has_next() const { return false; }
 

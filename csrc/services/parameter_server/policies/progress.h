@@ -32,6 +32,14 @@ inline void join_slowest(Table table, Worker worker) {
   if (least != kNoLimit) table.workers[worker].extra = least - table.workers[worker].clock;
 }
 
+/// Workers that were further behind have returned from an absence.
+inline void level(Table table, Clock bound) {
+  Clock newest = 0;
+  for (const WorkerRow& row : table.workers) newest = std::max(newest, row.clock);
+  const Clock least = newest - std::min(newest, bound + 1);
+  for (WorkerRow& row : table.workers) row.extra = least - std::min(least, row.clock);
+}
+
 /// Whether a waiting worker is more than `bound` pushes ahead of `worker`.
 inline bool is_too_slow(Table table, Worker worker, Clock bound) {
   const WorkerRow& row = table.workers[worker];

@@ -15,6 +15,7 @@ class Ssp final : public ImmediatePolicy {
  public:
   explicit Ssp(const SyncOptions& options) : ImmediatePolicy(options), bound_(options.low) {}
 
+  void on_resume(Table table) const override { level(table, bound_); }
   bool may_go(Table table, Worker worker) const override { return lead(table, worker) <= bound_; }
   bool is_awaited(Table table, Worker worker) const override { return is_too_slow(table, worker, bound_); }
 

@@ -1,0 +1,74 @@
+"""Errors of MPI that a rank's death causes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..support.deadline import Deadline
+from ..support.errors import RankFailedError
+from ..support.launchers import is_fault_tolerant
+from .consistency import describe_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeGuard
+
+    from mpi4py import MPI
+
+__all__ = ["follows_death", "naming_failed_ranks"]
+
+REPORT_S = 2.0
+"""Time in which MPI reports a death after an error that the death has caused."""
+
+
+def follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
+    """Whether MPI raises the error because a rank has died. A rank that notices it revokes the new communicator."""
+    from ..support.native import MPI
+
+    deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+    return isinstance(error, MPI.Exception) and error.Get_error_class() in deaths
+
+
+def _is_reported_soon(comm: MPI.Comm) -> bool:
+    """Whether MPI reports a death after an error of another class, which Open MPI's nonblocking collectives raise."""
+    if not is_fault_tolerant():
+        return False
+    deadline = Deadline(REPORT_S)
+    while not _failed(comm):
+        if deadline.passed:
+            return False
+        time.sleep(1e-3)
+    return True
+
+
+@contextmanager
+def naming_failed_ranks(comm: MPI.Comm) -> Iterator[None]:
+    """Convert the error of MPI, if a rank dies during the creation, to RankFailedError, which names the dead ranks."""
+    from ..support.native import MPI
+
+    try:
+        yield
+    except MPI.Exception as error:
+        if not follows_death(error) and not _is_reported_soon(comm):
+            raise
+        raise _rank_failed(comm, str(error)) from error
+    except RankFailedError as error:
+        raise (error if error.ranks else _rank_failed(comm, str(error))) from None
+
+
+def _failed(comm: MPI.Comm) -> list[int]:
+    """Return the ranks of a communicator whose death MPI reports; none without fault tolerance."""
+    from ..support.native import MPI
+
+    try:
+        return sorted(comm.Get_failed().Translate_ranks(None, comm.Get_group()))
+    except (MPI.Exception, NotImplementedError):
+        return []
+
+
+def _rank_failed(comm: MPI.Comm, text: str) -> RankFailedError:
+    ranks = _failed(comm)
+    who = f"{describe_ranks(ranks)} died ({text})" if ranks else text
+    return RankFailedError(f"Communicator: {who}", ranks)

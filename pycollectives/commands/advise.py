@@ -1,0 +1,49 @@
+"""`python -m pycollectives advise`: forecast the speed of every method from recorded step times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+__all__ = ["advise"]
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each method.")
+def advise(file: Path, as_json: bool) -> None:
+    """Forecast the speed of every method from the step times in FILE, and advise which to use.
+
+    FILE has a line for each step and a column for each rank, in seconds of work without waiting;
+    pycollectives.StepTimer writes it. Communication takes no time in the forecast.
+    """
+    import mpi4py
+
+    mpi4py.rc.initialize = False  # nothing here communicates
+
+    from ..simulation import workload
+    from ..simulation.advice import advice, forecasts
+
+    try:
+        found = forecasts(workload.read(file))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        for each in found:
+            click.echo(json.dumps(each._asdict()))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Forecast for {file.name}, without the cost of communication")
+    table.add_column("method")
+    for title in ("steps/s of all ranks", "speedup", "ranks averaged", "staleness"):
+        table.add_column(title, justify="right")
+    for each in found:
+        staleness = "-" if each.staleness is None else f"{each.staleness:.2f}"
+        table.add_row(each.method, f"{each.steps_per_s:.2f}", f"{each.speedup:.2f}x", f"{each.averaged:.1f}", staleness)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(advice(found))
