@@ -246,10 +246,10 @@ def run(
         for _ in made.iterations(WARMUP):
             made.step(delta)
         skipped = made.statistics().skipped
-        barrier.wait()
         gc.collect()
         gc.disable()
         try:
+            barrier.wait()
             start = before = clock()
             for k in made.iterations(setting.iterations):
                 now = clock()

@@ -218,6 +218,7 @@ def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dic
             weights, sync=model_of(name), update=pc.servers.SGD(rate=1.0), servers=servers.argument, workers=list(work)
         ) as made,
     ):
+        gc.collect()
         barrier.wait()
         rows = _work(made, gradient, work[comm.rank], setting.iterations) if comm.rank in work else None
         barrier.wait()
@@ -236,7 +237,6 @@ def _work(
     clock, sleep = time.perf_counter, time.sleep
     weights = np.zeros_like(gradient)
     rows = []
-    gc.collect()
     gc.disable()
     try:
         start = clock()

@@ -103,11 +103,10 @@ class HopCell:
 
     @classmethod
     def of(cls, mode: str, delays: Delays, outcomes: Sequence[Outcome], ideal: HopSummary, iterations: int) -> HopCell:
-        ends = [outcome.end for outcome in outcomes]
+        workers = on_one_clock(outcomes)
+        ends = [outcome.start + outcome.end for outcome in workers]
         entered = [
-            (time + outcome.start, rank, iteration)
-            for outcome in on_one_clock(outcomes)
-            for time, rank, iteration in outcome.entered
+            (time + outcome.start, rank, iteration) for outcome in workers for time, rank, iteration in outcome.entered
         ]
         summary = HopSummary(
             iterations / float(np.mean(ends)),
@@ -119,11 +118,10 @@ class HopCell:
 
 
 def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the outcomes unchanged if ranks share a clock (one machine), otherwise as if all had started together."""
-    starts = [outcome.start for outcome in outcomes]
-    if max(starts) - min(starts) < 1.0:
-        return list(outcomes)
-    return [replace(outcome, start=0.0) for outcome in outcomes]
+    """Return starts since the first one if ranks share a clock (one machine), otherwise as if all began together."""
+    first = min(outcome.start for outcome in outcomes)
+    shared = max(outcome.start for outcome in outcomes) - first < 1.0
+    return [replace(outcome, start=outcome.start - first if shared else 0.0) for outcome in outcomes]
 
 
 def ideal_of(graph: Topology, mode: str, max_ig: int, work: NDArray[np.float64]) -> HopSummary:

@@ -18,7 +18,7 @@ MODELS = ["bsp", "asp", "ssp:2", "dssp:1:4", "elastic:6", "ringmaster:2", "renna
 def server(ranks: int, *options: object) -> Outcome:
     command = [*launcher(), "-n", str(ranks), sys.executable, str(BENCH / "server.py"), *map(str, options)]
     outcome = run(command, limit=100)
-    assert not outcome.hung, outcome
+    assert not outcome.hung
     return outcome
 
 
@@ -35,13 +35,14 @@ def test_every_model_is_measured(tmp_path, ranks, ranks_per_node, servers, worke
     options = ("--compute-ms", 4, "--model-bytes", 4e4, "--iterations", 24, "--ranks-per-node", ranks_per_node)
     models = ("--sync", ",".join(MODELS[1:]), "--servers", servers)
     outcome = server(ranks, *models, *slow, *options, "--json", path)
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
     measured = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["sync"] for record in measured] == MODELS
+    fastest = max(record["ideal_iterations_per_s"] for record in measured)  # of a model in which nobody waits
     for record in measured:
         assert (record["ranks"], record["workers"], record["servers"]) == (ranks, workers, servers)
         assert record["verified"]
-        assert 0 < record["iterations_per_s"] < 1.1 * record["ideal_iterations_per_s"], record
+        assert 0 < record["iterations_per_s"] < 1.1 * fastest, record
         assert 0 <= record["waiting_fraction"] <= 1
         assert record["used"] <= 24 * workers
     of = {record["sync"]: record for record in measured}
@@ -67,14 +68,14 @@ WRONG = [
 def test_wrong_options():
     outcomes = outcomes_of_wrong_use(2, str(BENCH / "server.py"), [options for options, _ in WRONG])
     for outcome, (_, text) in zip(outcomes, WRONG, strict=True):
-        assert outcome.status != 0, outcome
-        assert text in outcome.err, outcome
+        assert outcome.status != 0
+        assert text in outcome.err
 
 
 def test_push_pulls_beside_the_same_in_mpi4py(tmp_path):
     path = tmp_path / "micro.jsonl"
     outcome = server(3, "--micro", "--model-bytes", 4e5, "--iterations", 5, "--json", path)
-    assert outcome.status == 0, outcome
+    assert outcome.status == 0
     measured = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(record["servers"], record["workers"]) for record in measured] == [("1", 2), ("node", 2)]
     for record in measured:
