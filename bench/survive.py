@@ -38,7 +38,7 @@ the result of its first step."""
 
 def _columns(times: tuple[str, ...]) -> list[Column]:
     quantiles = (Column(f"{name.capitalize()} {what} (ms)") for name in times for what in ("p50", "p99"))
-    return [Column("Ranks"), Column("Kills"), *quantiles, Column("max (ms)"), Column("Lost")]
+    return [Column("Ranks"), Column("Kills"), *quantiles, Column("max (ms)"), Column("Lost"), Column("Goodput", 3)]
 
 
 @click.command(help=__doc__)
@@ -130,8 +130,9 @@ def survive(
     assert job is not None
     ranks, kills, domain = comm.size, job.kills, job.domain
     of_victims = [_death(every, [common.seed, number], job.folder / str(number)) for number in range(kills)]
+    goodput = None
     if on_failure == "continue":
-        seconds = _continue(comm, make_program(program, comm, name), of_victims, what, heals=heal != "none")
+        seconds, goodput = _continue(comm, make_program(program, comm, name), of_victims, what, heals=heal != "none")
     else:
         seconds = []
         for death in of_victims:
@@ -159,7 +160,7 @@ def survive(
     cells = [value for p50, p99, _ in quantiles.values() for value in (p50, p99)]
     lost = len(ms) if on_failure == "raise" else 0  # each survivor loses the contribution that is in flight
     print(table.head(), file=sys.__stdout__)
-    print(table.row([ranks, kills, *cells, quantiles["next"][2], lost]), file=sys.__stdout__, flush=True)
+    print(table.row([ranks, kills, *cells, quantiles["next"][2], lost, goodput]), file=sys.__stdout__, flush=True)
     with Records(common.json) as records:
         records.write(
             {
@@ -179,6 +180,7 @@ def survive(
                 # The survivors wait for the newcomer, so that their next step is one of all ranks.
                 **({"kill_to_full_ms": _of_quantiles(quantiles["next"])} if heal != "none" else {}),
                 "lost": lost,
+                "goodput": goodput,
                 "wrong": 0 if common.verify else None,
                 "verified": common.verify,
                 **source,
@@ -222,8 +224,12 @@ def _victims(comm: pc.Communicator, what: str, choice: np.random.Generator) -> l
 
 def _continue(
     comm: pc.Communicator, program: Program, deaths: list[_Death], what: str, *, heals: bool
-) -> list[tuple[float, ...]]:
-    """Make steps while victims die, and are replaced if `heals`; return the `TIMES` of all survivors in seconds."""
+) -> tuple[list[tuple[float, ...]], float | None]:
+    """Make steps while victims die, and are replaced if `heals`.
+
+    Returns the `TIMES` of all survivors in seconds, and the goodput, the mean over ranks that were there from the
+    beginning; None if all of these died.
+    """
     lost, changed = Counter[int](), [0.0]  # by rank, and the time of the newest change
 
     def note(dead: tuple[int, ...]) -> None:
@@ -239,7 +245,8 @@ def _continue(
             program.restore(values)
 
         comm.state(lambda: (past, program.state()), restore)
-    own, expected = [], Counter[int]()
+    own, expected, work = [], Counter[int](), _Work(comm)
+    was_there = not past
     for death in deaths[len(past) :]:
         victims = _victims(comm, what, death.draw)
         past.append(victims)
@@ -249,9 +256,34 @@ def _continue(
         while any(lost[rank] < deaths_of for rank, deaths_of in expected.items()):
             time.sleep(0.001)  # a step
             program.step()
+            work.note_step()
+        work.note_death(death.time())
         own.append((changed[0] - death.time(), time.monotonic() - death.time()))
+    goodput = work.goodput() if was_there else None
     program.end()
-    return [each for one in comm.mpi_comm.allgather(own) for each in one]
+    of_all = comm.mpi_comm.allgather((own, goodput))
+    fractions = [fraction for _, fraction in of_all if fraction is not None]
+    return [each for of_rank, _ in of_all for each in of_rank], round(np.mean(fractions), 4) if fractions else None
+
+
+class _Work:
+    """The steps of one rank. Each counts for all live ranks."""
+
+    def __init__(self, comm: pc.Communicator) -> None:
+        self._comm, self._begin, self._done = comm, time.monotonic(), 0
+        self._rate: float | None = None
+
+    def note_step(self) -> None:
+        self._done += len(self._comm.members)
+
+    def note_death(self, when: float) -> None:
+        if self._rate is None:  # the newest step came after the recovery
+            self._rate = (self._done - len(self._comm.members)) / (when - self._begin)
+
+    def goodput(self) -> float:
+        """Return the work that was done, over what would have been done without deaths in the same time."""
+        assert self._rate is not None
+        return self._done / (self._rate * (time.monotonic() - self._begin))
 
 
 def _survive(

@@ -23,6 +23,7 @@ __path__ = extend_path(__path__, __name__)
 
 from . import groups, hop, policies, servers, topology, zipline
 from .communicator import Communicator
+from .counter.loop import until
 from .hop.collective import Hop
 from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
@@ -87,6 +88,7 @@ __all__ = [
     "servers",
     "topology",
     "torch",
+    "until",
     "wait_all",
     "wait_any",
     "zipline",

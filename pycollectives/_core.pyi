@@ -654,6 +654,26 @@ class UpdateQueue:
     def rings(self) -> int: ...
 
 @final
+class SharedCounter:
+    def __init__(
+        self, engine: Engine, *, start: int, nodes: Sequence[int], timeout: float | None = None, name: str
+    ) -> None:
+        """Collective; every rank must create the same objects in the same order."""
+    def fetch_add(self, n: int, *, timeout: float | None = None) -> int:
+        """Returns the value before. After a StallError the same call may be repeated."""
+    def state(self) -> dict[str, Any]:
+        """known: the value as this rank knows it; served: (sequence, answer) by rank, empty on other nodes than rank
+        0's; request: (sequence, n, answer or None) of a call that has not returned its answer, or None."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None:
+        """Raises what the next call would, if it cannot be used any more."""
+    @property
+    def closed(self) -> bool: ...
+    def statistics(self) -> dict[str, Any]:
+        """waited, memory_bytes."""
+
+@final
 class TokenQueue:
     def __init__(
         self,

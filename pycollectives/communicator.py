@@ -14,6 +14,8 @@ from .agreement.options import RAISE, Failures
 from .at_exit import open_communicators
 from .collective import CommunicatorStatistics, creates
 from .context import Context
+from .counter.arguments import CounterArguments
+from .counter.collective import SharedCounter
 from .hop.arguments import HopArguments, TokenQueueArguments, UpdateQueueArguments
 from .hop.collective import Hop
 from .hop.token_queue import TokenQueue
@@ -207,6 +209,7 @@ class Communicator:
     update_queue = creates(UpdateQueue, UpdateQueueArguments)
     token_queue = creates(TokenQueue, TokenQueueArguments)
     parameter_server = creates(ParameterServer, ParameterServerArguments)
+    counter = creates(SharedCounter, CounterArguments)
     preduce = means.preduce
     mean = means.mean
     is_same_on_all_ranks = fingerprint.is_same_on_all_ranks

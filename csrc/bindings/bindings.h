@@ -33,6 +33,7 @@ void bind_device_pairwise(py::module_& m);
 void bind_neighborhood(py::module_& m);
 void bind_hop(py::module_& m);
 void bind_hop_queues(py::module_& m);
+void bind_counter(py::module_& m);
 void bind_costs(py::module_& m);
 void bind_simulation(py::module_& m);
 void bind_parameter_server(py::module_& m);

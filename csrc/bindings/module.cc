@@ -75,6 +75,7 @@ PYBIND11_MODULE(_core, m) {
   pyc::bind_neighborhood(m);
   pyc::bind_hop(m);
   pyc::bind_hop_queues(m);
+  pyc::bind_counter(m);
   pyc::bind_costs(m);
   pyc::bind_simulation(m);
   pyc::bind_parameter_server(m);

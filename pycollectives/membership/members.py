@@ -95,6 +95,7 @@ CONTINUING = [
     "pairwise_averaging",
     "hop",
     "parameter_server",
+    "counter",
 ]
 RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; more than a newcomer has to join."""

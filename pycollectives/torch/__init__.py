@@ -13,5 +13,6 @@ except ModuleNotFoundError as error:
 from .decentralized import DecentralizedOptimizer
 from .eager import EagerOptimizer
 from .refusals import open_optimizers
+from .sampler import SharedSampler
 
-__all__ = ["DecentralizedOptimizer", "EagerOptimizer", "open_optimizers"]
+__all__ = ["DecentralizedOptimizer", "EagerOptimizer", "SharedSampler", "open_optimizers"]

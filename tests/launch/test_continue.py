@@ -37,6 +37,7 @@ AVERAGES = (
     "servers.py elastic:5 all",
     "servers.py asp 1f",
     "servers.py bsp nodef",
+    "counts.py 7",
 )
 """Programs in which ranks die that average models."""
 SHAPES = ("all", "1", "2")

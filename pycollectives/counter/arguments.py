@@ -1,0 +1,38 @@
+"""The arguments of a shared counter."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from ..arguments import Arguments
+from ..support.validation import checked_integer
+
+__all__ = ["LAST_START", "CounterArguments"]
+
+LAST_START = 1 << 62
+"""The engine adds in 64 bits without a check."""
+
+
+def _start(start: int) -> int:
+    return checked_integer("start", start, at_least=0, at_most=LAST_START)
+
+
+@attrs.frozen
+class CounterArguments(Arguments):
+    """Make a `SharedCounter`: a number that all ranks add to, for work that follows speed; collective.
+
+    Parameters
+    ----------
+    start
+        The first value, 0 to 2^62.
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+    """
+
+    service: ClassVar[str] = "counter"
+
+    start: int = attrs.field(default=0, converter=_start)

@@ -1,0 +1,99 @@
+"""A number that all ranks add to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ..collective import Collective, Statistics
+from ..support.validation import checked_integer
+from .arguments import CounterArguments
+from .continuing import ContinuingCounter
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ..context import Context
+    from ..support.deadline import Deadline
+
+__all__ = ["SharedCounter"]
+
+MOST_AT_ONCE = 1 << 31
+
+
+class SharedCounter(Collective[CounterArguments]):
+    """A number that all ranks add to; made by `Communicator.counter`.
+
+    Ranks that take their work from one counter take as much as they are fast: an epoch does not wait for a slow rank
+    that has a fixed share. No two ranks get the same number, and none is left out.
+
+    The number is in the memory of rank 0's node. Ranks of this node add to it in place and wait for no other rank. The
+    others ask rank 0, whose progress thread answers, whatever its application does. One thread at a time may call it.
+
+    If a rank dies and the others continue (`on_failure="continue"`), no two survivors get the same number. Numbers that
+    the dead rank had taken are lost, and if no rank of rank 0's node survives, some of them are given again.
+
+    >>> import pycollectives as pc
+    >>> from pycollectives.testing import run_ranks
+    >>> def program(comm):
+    ...     counter = comm.counter()
+    ...     return [counter.fetch_add() for _ in range(3)]
+    >>> sorted(sum(run_ranks(2, program), []))
+    [0, 1, 2, 3, 4, 5]
+    """
+
+    arguments = CounterArguments
+    _collective: _core.SharedCounter
+
+    def __init__(self, context: Context, arguments: CounterArguments, deadline: Deadline) -> None:
+        """Make the engine's collective; collective."""
+        from ..support.native import core
+
+        super().__init__(context, arguments, deadline)
+        if context.membership is not None:
+            self._collective = cast("_core.SharedCounter", ContinuingCounter(context, arguments, deadline))
+            return
+        self._collective = core.SharedCounter(
+            context.engine,
+            start=arguments.start,
+            nodes=context.nodes,
+            timeout=deadline.remaining(),
+            name=arguments.name,
+        )
+
+    def fetch_add(self, n: int = 1, *, timeout: float | None = None) -> int:
+        """Add to the counter; return its value before, as MPI_Fetch_and_op does.
+
+        Parameters
+        ----------
+        n
+            0 to 2^31. The numbers from the result on, `n` of them, are this rank's.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Returns
+        -------
+        int
+            The value before.
+
+        Raises
+        ------
+        ValueError, TypeError
+            `n` is refused. Or the last call raised StallError, and this one has another `n`.
+        StallError
+            Rank 0, on another node, does not answer in time. The call may be repeated, and takes no further numbers then.
+        RuntimeError
+            Another thread is in a call of this object.
+        ClosedError
+            This rank has left.
+        RankFailedError
+            Ranks have died.
+        """
+        number = checked_integer("n", n, at_least=0, at_most=MOST_AT_ONCE)
+        return self._collective.fetch_add(number, timeout=self._context.limit(timeout))
+
+    def read(self, *, timeout: float | None = None) -> int:
+        """Return the value: `fetch_add(0)`, whose parameters and errors it has."""
+        return self.fetch_add(0, timeout=timeout)
+
+    def statistics(self) -> Statistics:
+        """Return this rank's counters; local, without communication."""
+        return Statistics(**self._collective.statistics())

@@ -1,0 +1,113 @@
+"""The shared counter on a communicator with `on_failure="continue"`.
+
+The survivors make the counter again with the greatest value that one of them knows. Rank 0's node knows it exactly. A
+call that rank 0 had answered or counted before the death keeps its numbers, and any other one is made again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..agreement.continuing import Continuing, seconds_of
+from .arguments import CounterArguments
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ..support.deadline import Deadline
+
+__all__ = ["ContinuingCounter"]
+
+
+class Request(NamedTuple):
+    """A call whose result no caller has received."""
+
+    sequence: int
+    n: int
+    before: int | None  # the result, if rank 0 has answered
+
+
+class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
+    """The calls of the engine's counter, which recover if a rank has died."""
+
+    _value: int | None = None  # with which the next engine's counter begins
+    _state: dict[str, Any] | None = None  # for the survivors, from a death until all have continued
+    _request: Request | None = None  # of a call that the death interrupted
+    _given: tuple[int, int] | None = None  # its number and its result, which the next call returns
+    _waited = 0.0  # in former collectives
+
+    def _made_for_members(self, deadline: Deadline) -> _core.SharedCounter:
+        from ..support.native import core
+
+        return core.SharedCounter(
+            self._context.engine,
+            start=self._arguments.start if self._value is None else self._value,
+            nodes=self._context.nodes,
+            timeout=deadline.remaining(),
+            name=self._arguments.name,
+        )
+
+    def fetch_add(self, n: int, *, timeout: float | None = None) -> int:
+        """As the engine's."""
+        deadline = self.deadline(timeout)
+
+        def action() -> int:
+            self._check_not_left()
+            core = self._notified_side
+            if self._given is None:
+                return core.fetch_add(n, timeout=seconds_of(deadline))
+            given_n, before = self._given
+            if n != given_n:
+                raise ValueError(
+                    f"{self.name!r}: fetch_add({given_n}) was given up before its answer came; expected the same call, "
+                    f"got fetch_add({n})"
+                )
+            self._given = None
+            return before
+
+        return self._run(action, deadline)
+
+    # ------------------------------------------------------------------------------------------------ recovering
+
+    def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
+        """See `Recoverable.read_state`."""
+        del lost
+        if self._state is None:
+            assert self._core is not None
+            state = self._core.state()
+            served = zip(self._members, state["served"], strict=False)
+            self._state = {
+                "known": state["known"],
+                "served": [[rank, sequence, before] for rank, (sequence, before) in served if sequence > 0],
+            }
+            self._request = None if state["request"] is None else Request(*state["request"])
+            self._waited += self._core.statistics()["waited"]
+        self._core = None
+        return {"left": self._left, **self._state}
+
+    def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
+        """See `Recoverable.fill`."""
+        del deadline
+        self._value = max(state["known"] for state in states)
+        if self._state is not None:
+            self._state["known"] = self._value
+        if self._request is None:
+            return
+        served = [before for state in states for rank, *of, before in state["served"] if self._is_request(rank, *of)]
+        before = self._request.before if self._request.before is not None else next(iter(served), None)
+        if before is not None:
+            self._given = self._request.n, before
+
+    def _is_request(self, rank: int, sequence: int) -> bool:
+        return self._request is not None and (rank, sequence) == (self._rank, self._request.sequence)
+
+    def resume(self) -> None:
+        """See `Recoverable.resume`."""
+        super().resume()
+        self._state = self._request = None
+
+    # ------------------------------------------------------------------------------------------------ the state
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the engine's collective and of the former ones together."""
+        counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
+        return counts | {"waited": counts["waited"] + self._waited}

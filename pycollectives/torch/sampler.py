@@ -1,0 +1,184 @@
+"""Batches that ranks take from one counter, so that fast ranks take more."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import torch
+from torch.utils.data import Sampler
+
+from ..arguments import LOCAL
+from ..counter.arguments import CounterArguments
+from ..counter.collective import SharedCounter
+from ..support.validation import checked_integer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sized
+
+    from ..communicator import Communicator
+
+__all__ = ["SharedSampler"]
+
+COMPARED = ("examples", "batch_size", "shuffle", "seed", "drop_last")
+"""Settings with which a later sampler must agree to continue."""
+
+
+def _integer(what: str, at_least: int) -> Any:
+    return attrs.field(kw_only=True, converter=partial(checked_integer, what, at_least=at_least))
+
+
+@attrs.frozen
+class SamplerArguments(CounterArguments):
+    """The arguments of a sampler, which ranks compare when they make its counter."""
+
+    examples: int = _integer("data_source: number of examples", 1)
+    batch_size: int = _integer("batch_size", 1)
+    shuffle: bool = attrs.field(kw_only=True, converter=bool)
+    seed: int = _integer("seed", 0)
+    drop_last: bool = attrs.field(kw_only=True, converter=bool)
+    state: dict[str, Any] | None = attrs.field(kw_only=True, metadata=LOCAL)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Number of batches of all ranks in an epoch."""
+        full, rest = divmod(self.examples, self.batch_size)
+        return full + (rest > 0 and not self.drop_last)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the settings against each other and the state."""
+        if self.batches_per_epoch == 0:
+            raise ValueError(
+                f"batch_size: expected at most the {self.examples} examples with drop_last, got {self.batch_size}"
+            )
+        for name, saved in (self.state or {}).items():
+            given = getattr(self, name, saved)
+            if saved != given:
+                raise ValueError(f"state: expected one of a sampler with {name} {given}, got one with {saved}")
+
+
+class SharedSampler(Sampler[list[int]]):
+    """A batch sampler whose ranks take the next batch of an epoch when they need one; made by all ranks, collective.
+
+    With `torch.utils.data.DistributedSampler` each rank has an equal share, so an epoch takes as long as the slowest
+    rank needs for its share. Here a rank that is twice as fast takes twice as many batches. Each example is in one
+    batch of an epoch, on one rank. Ranks take different numbers of steps, unless they wait for each other in each step,
+    as under `policy="full"`: call `flush` of the optimizer after each epoch.
+
+    An epoch ends on a rank when it asks for a batch and none is left. A batch of the next epoch that it gets is kept
+    for that epoch. A loop that breaks off an epoch loses the batches that a `DataLoader` has taken in advance. If a
+    rank dies and the others continue, its last batches are lost.
+
+    Parameters
+    ----------
+    data_source
+        The data set, of the same length on all ranks.
+    comm
+        The communicator. Its ranks share the counter.
+    batch_size
+        Examples of a batch, 1 or more.
+    shuffle
+        Whether each epoch has an order of its own, which depends on `seed` and on the number of the epoch.
+    seed
+        Seed of the orders, the same on all ranks; 0 or more.
+    drop_last
+        Whether to leave out the last batch of an epoch if it is not full.
+    state
+        What `state_dict` has returned, to continue there.
+    timeout
+        Seconds for each call, creation included; None for the communicator's default, `math.inf` for no limit.
+
+    Attributes
+    ----------
+    counter
+        The `SharedCounter` of the batches since the beginning of the first epoch.
+    batches_per_epoch
+        Number of batches of all ranks in an epoch.
+    epoch
+        The epoch of the next iteration over the sampler, from 0.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An argument is refused.
+    MismatchError, StallError, ClosedError, RankFailedError
+        As when a collective is made, and as `SharedCounter.fetch_add`.
+
+    >>> import pycollectives as pc
+    >>> from torch.utils.data import DataLoader
+    >>> from pycollectives.testing import run_ranks
+    >>> def program(comm):
+    ...     sampler = pc.torch.SharedSampler(range(10), comm, batch_size=4)
+    ...     return [batch.tolist() for batch in DataLoader(range(10), batch_sampler=sampler)]
+    >>> batches = sum(run_ranks(2, program), [])
+    >>> sorted(map(len, batches)), sorted(sum(batches, [])) == list(range(10))
+    ([2, 4, 4], True)
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        comm: Communicator,
+        *,
+        batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        state: dict[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """See the class."""
+
+        def checked() -> SamplerArguments:
+            if state is not None and not state.keys() >= {"next", *COMPARED}:
+                raise ValueError(f"state: expected what state_dict() of a SharedSampler has returned, got {state!r}")
+            return SamplerArguments(
+                start=0 if state is None else state["next"],
+                examples=len(data_source),
+                batch_size=batch_size,
+                shuffle=shuffle,
+                seed=seed,
+                drop_last=drop_last,
+                state=state,
+                timeout=timeout,
+            )
+
+        self.counter = SharedCounter.make(comm._context, checked, call="SharedSampler", timeout=timeout)
+        self._settings = cast("SamplerArguments", self.counter._arguments)
+        self.batches_per_epoch = self._settings.batches_per_epoch
+        self.epoch = self._settings.start // self.batches_per_epoch
+        self._kept: int | None = None  # a number that this rank has taken, of a later epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Iterate over this rank's batches of the current epoch: lists of indices of examples."""
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        of = self._settings
+        order = self._order(epoch)
+        while True:
+            number = self.counter.fetch_add(timeout=of.timeout) if self._kept is None else self._kept
+            its_epoch, place = divmod(number, self.batches_per_epoch)
+            self._kept = number if its_epoch > epoch else None
+            if its_epoch > epoch:
+                return
+            if its_epoch == epoch:
+                yield order[place * of.batch_size : (place + 1) * of.batch_size]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the batch with which a later sampler continues, and the settings: its argument `state`.
+
+        Between two epochs of this rank it is the first batch of the next epoch. In an epoch it is the first one that no
+        rank has taken, so that batches which ranks have taken and not finished are lost.
+        """
+        of = self._settings
+        is_between = self._kept is not None
+        first = self.epoch * self.batches_per_epoch if is_between else self.counter.read(timeout=of.timeout)
+        return {"next": first, **{name: getattr(of, name) for name in COMPARED}}
+
+    def _order(self, epoch: int) -> list[int]:
+        if not self._settings.shuffle:
+            return list(range(self._settings.examples))
+        generator = torch.Generator()
+        generator.manual_seed(self._settings.seed + epoch)
+        order: list[int] = torch.randperm(self._settings.examples, generator=generator).tolist()
+        return order
