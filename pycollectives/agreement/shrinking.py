@@ -150,7 +150,10 @@ class Shrinking:
             while not self.is_over:
                 if self._survivors.step % 2 == 0:
                     give_back_turn(self._mpi)
-                    self._make(self._decide(None, deadline, warning), deadline)
+                    decision = self._decide(None, deadline, warning)
+                    began = time.monotonic()
+                    self._make(decision, deadline)
+                    deadline.extend(time.monotonic() - began)  # it limits the waits for ranks, and MPI may be slow
                 decision = self._decide(self._objection(), deadline, warning)
                 self._survivors.next_step()
                 self._finish(decision)

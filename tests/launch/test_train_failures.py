@@ -80,7 +80,6 @@ def test_one_rank_cannot_write(tmp_path):
     assert "Error: rank 1 has left the training by an exception" in outcome.err
     assert "metrics-rank-0001.jsonl" in outcome.err
     assert "Traceback" not in outcome.err
-    assert outcome.seconds < 30
 
 
 RAISES = (
@@ -108,7 +107,6 @@ def test_an_exception_on_one_rank_ends_the_job(tmp_path, method, where):
     outcome = train(method, *SMALL, path=tmp_path)
     assert outcome.status == 1
     assert "RuntimeError: of rank 1" in outcome.err
-    assert outcome.seconds < 30
 
 
 BEFORE_STEPS = {"module": "batches", "name": "Batches", "method": "__init__", "when": "True"}

@@ -159,7 +159,6 @@ def test_an_option_that_one_rank_does_not_know():
     outcome = train_differently(["synchronous", *SMALL], ["synchronous", *SMALL, "--odd"])
     assert outcome.status != 0
     assert "No such option" in outcome.err
-    assert outcome.seconds < 30
 
 
 def test_ranks_with_different_versions(tmp_path):

@@ -152,7 +152,6 @@ with pc.Communicator(WORLD, on_failure="continue", timeout=30.0, **replaced_by) 
             death.start()
 
     step = 0
-    plan_death()
     comm.on_change(lambda _: plan_death())
     kind, name = KINDS[service]
     averaging = kind(getattr(comm, service), name)
@@ -170,6 +169,7 @@ with pc.Communicator(WORLD, on_failure="continue", timeout=30.0, **replaced_by) 
         say("begins at", step, "with", digest(averaging.model))
 
     comm.state(provide, restore)
+    plan_death()
     while step < STEPS:
         time.sleep(0.005)
         averaging.step()

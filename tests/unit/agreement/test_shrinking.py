@@ -188,6 +188,28 @@ def test_survivors_make_the_same_communicator(part):
         check(World(seed), seed)
 
 
+def test_the_time_in_which_mpi_makes_a_communicator_is_not_limited(monkeypatch):
+    def slowly(comm):
+        made = comm.Shrink()
+        time.sleep(0.5 + 0.05 * comm.rank)
+        return made
+
+    monkeypatch.setattr(shrinking, "shrunk_by_mpi", slowly)
+    world = World(0)
+    world.deadly = world.interrupting = 0.0
+    ranks = [Rank(world, rank) for rank in range(world.size)]
+
+    def run_once(rank):
+        rank.made = shrinking.Shrinking(rank).run(Deadline(0.4)).members
+
+    threads = [threading.Thread(target=run_once, args=[rank]) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert {rank.made for rank in ranks} == {tuple(range(world.size))}
+
+
 def test_a_rank_that_is_interrupted_again_while_it_withdraws():
     """The others wait for its messages: they are sent before the interruption is raised."""
     for seed in range(4 * HISTORIES):
