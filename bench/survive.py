@@ -26,19 +26,44 @@ import numpy as np
 from mpi4py import MPI
 
 import pycollectives as pc
-from common.cli import Common, RunError, common_options, launch
+from common.cli import Common, RunError, common_options, launch, parsed
+from common.other_survivors import BASELINES, Measured, measure, require_installed
 from common.output import Column, Domain, Records, Table, origin, version
 from common.policies import PolicyName
 from common.survivors import Program, load_libraries, make_program
+from common.timing import SleepingBarrier
 
 TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next")}
 """Times since the kill until a survivor has the error and the new communicator, or the change of the members, and then
 the result of its first step."""
 
 
+OTHERS = Table(
+    "",
+    [],
+    [
+        Column("Baseline"),
+        Column("Kills"),
+        *(Column(f"{name} {what} (ms)", 1) for name in ("Next", "Full") for what in ("p50", "p99")),
+        Column("Goodput", 3),
+        Column("Steps/s"),
+    ],
+)
+
+
 def _columns(times: tuple[str, ...]) -> list[Column]:
     quantiles = (Column(f"{name.capitalize()} {what} (ms)") for name in times for what in ("p50", "p99"))
     return [Column("Ranks"), Column("Kills"), *quantiles, Column("max (ms)"), Column("Lost"), Column("Goodput", 3)]
+
+
+def _baselines(text: str) -> list[str]:
+    """Parse names separated by commas."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if unknown := [name for name in names if name not in BASELINES]:
+        raise ValueError(f"expected of {', '.join(BASELINES)}, got {unknown[0]!r}")
+    if names:
+        require_installed(names)
+    return names
 
 
 @click.command(help=__doc__)
@@ -80,8 +105,23 @@ def _columns(times: tuple[str, ...]) -> list[Column]:
     show_default=True,
     help="`on_failure` of the communicator.",
 )
+@click.option(
+    "--baseline",
+    "baselines",
+    callback=parsed(_baselines),
+    default="",
+    help="Measure the same kills before, with as many processes: torchft, restart (from a checkpoint), or both.",
+)
 def survive(
-    common: Common, kills: int | None, every: float, what: str, heal: str, program: str, policy: str, on_failure: str
+    common: Common,
+    kills: int | None,
+    every: float,
+    what: str,
+    heal: str,
+    program: str,
+    policy: str,
+    on_failure: str,
+    baselines: list[str],
 ) -> None:
     world = MPI.COMM_WORLD
     if heal != "none" and on_failure == "raise":
@@ -90,6 +130,8 @@ def survive(
         raise click.UsageError("--program: expected allreduce with --on-failure raise")
     if what == "node" and (not isinstance(common.ranks_per_node, int) or heal != "none" or on_failure == "raise"):
         raise click.UsageError("--what node: expected --ranks-per-node K, without --heal and --on-failure raise")
+    if baselines and (program != "optimizer" or what != "rank"):
+        raise click.UsageError("--baseline: expected --program optimizer and --what rank")
     at_once = common.ranks_per_node if what == "node" else 1
     is_new = heal == "respawn" and MPI.Comm.Get_parent() != MPI.COMM_NULL  # its world has no survivors
     kills = kills or max(1, (world.size // 2 if heal == "spare" else world.size - 2) // at_once)
@@ -110,7 +152,8 @@ def survive(
     job = None
     if not is_new:
         folder = world.bcast(tempfile.mkdtemp() if world.rank == 0 else None)
-        job = _Job(kills, Path(folder), Domain.of(world, common.ranks_per_node))
+        others = _measure_baselines(world, baselines, ranks, kills, every, common.seed, heals=heal != "none")
+        job = _Job(kills, Path(folder), Domain.of(world, common.ranks_per_node), others)
     load_libraries(program)
     comm = pc.Communicator(
         world,
@@ -158,23 +201,23 @@ def survive(
     times = enumerate(TIMES[on_failure])
     quantiles = {time: np.percentile(ms[:, i], [50, 99, 100]).round(3).tolist() for i, time in times}
     cells = [value for p50, p99, _ in quantiles.values() for value in (p50, p99)]
+    setting = {"ranks": ranks, "program": program, "heal": heal, "what": what, "kills": kills, "every_s": every}
     lost = len(ms) if on_failure == "raise" else 0  # each survivor loses the contribution that is in flight
     print(table.head(), file=sys.__stdout__)
     print(table.row([ranks, kills, *cells, quantiles["next"][2], lost, goodput]), file=sys.__stdout__, flush=True)
+    if job.baselines:
+        print(f"#\n{OTHERS.names()}", file=sys.__stdout__)
+        for other, measured in job.baselines.items():
+            print(OTHERS.row(_other_row(other, kills, measured)), file=sys.__stdout__, flush=True)
     with Records(common.json) as records:
         records.write(
             {
                 "bench": "survive",
                 "path": domain.path,
-                "ranks": ranks,
                 "ranks_per_node": domain.ranks_per_node,
-                "program": program,
+                **setting,
                 "policy": str(name),
-                "heal": heal,
                 "on_failure": on_failure,
-                "what": what,
-                "kills": kills,
-                "every_s": every,
                 "seed": common.seed,
                 **{f"kill_to_{time}_ms": _of_quantiles(values) for time, values in quantiles.items()},
                 # The survivors wait for the newcomer, so that their next step is one of all ranks.
@@ -186,16 +229,60 @@ def survive(
                 **source,
             }
         )
+        for other, measured in job.baselines.items():
+            records.write({"bench": "survive", "baseline": other, **setting, **_other_record(measured), **source})
 
 
 def _of_quantiles(values: list[float]) -> dict[str, float]:
     return dict(zip(("p50", "p99", "max"), values, strict=True))
 
 
+def _quantiles_ms(seconds: list[float]) -> dict[str, float] | None:
+    if not seconds:
+        return None
+    return _of_quantiles(np.percentile(1e3 * np.array(seconds), [50, 99, 100]).round(1).tolist())
+
+
+def _other_row(name: str, kills: int, measured: Measured) -> list[float | str | None]:
+    quantiles = [_quantiles_ms(measured.next), _quantiles_ms(measured.full)]
+    times = [found and found[what] for found in quantiles for what in ("p50", "p99")]
+    return [name, str(kills), *times, measured.goodput, measured.steps_per_s]
+
+
+def _other_record(measured: Measured) -> dict[str, object]:
+    full = _quantiles_ms(measured.full)
+    return {
+        "kill_to_next_ms": _quantiles_ms(measured.next),
+        **({} if full is None else {"kill_to_full_ms": full}),
+        "goodput": round(measured.goodput, 4),
+        "steps_per_s": round(measured.steps_per_s, 2),
+    }
+
+
+def _measure_baselines(
+    world: MPI.Comm, names: list[str], ranks: int, kills: int, every: float, seed: int, *, heals: bool
+) -> dict[str, Measured]:
+    """Measure by rank 0, while the others sleep; collective."""
+    found: dict[str, Measured] | RunError = {}
+    if names and world.rank == 0:
+        try:
+            found = {
+                name: measure(name, ranks=ranks, kills=kills, every=every, seed=seed, heals=heals) for name in names
+            }
+        except RunError as error:
+            found = error
+    SleepingBarrier(world).wait()
+    found = world.bcast(found)
+    if isinstance(found, RunError):
+        raise found
+    return found
+
+
 class _Job(NamedTuple):
     kills: int
     folder: Path  # gets the times of deaths
     domain: Domain
+    baselines: dict[str, Measured]
 
 
 class _Death(NamedTuple):

@@ -103,10 +103,12 @@ class Table:
     first_width: int = FIRST_WIDTH
 
     def head(self) -> str:
+        return "\n".join(f"# {line}" for line in [self.title, machine(), *self.notes]) + "\n" + self.names()
+
+    def names(self) -> str:
+        """Return the line with the names of the columns."""
         first, *rest = self.columns
-        names = f"# {first.name}".ljust(self.first_width)
-        names += "".join(column.name.rjust(column.width) for column in rest)
-        return "\n".join(f"# {line}" for line in [self.title, machine(), *self.notes]) + "\n" + names
+        return f"# {first.name}".ljust(self.first_width) + "".join(column.name.rjust(column.width) for column in rest)
 
     def row(self, values: Sequence[float | str | None]) -> str:
         """Return a row as text; None prints as '-'."""

@@ -79,7 +79,7 @@ class SharedCounter(Collective[CounterArguments]):
         ValueError, TypeError
             `n` is refused. Or the last call raised StallError, and this one has another `n`.
         StallError
-            Rank 0, on another node, does not answer in time. The call may be repeated, and takes no further numbers then.
+            Rank 0, on another node, does not answer in time. If the call is repeated, it takes no further numbers.
         RuntimeError
             Another thread is in a call of this object.
         ClosedError

@@ -45,6 +45,7 @@ def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure, program)
     assert record["lost"] == (3 + 2 if on_failure == "raise" else 0)
     assert (record["wrong"], record["verified"], record["kills"], record["program"]) == (0, True, 2, program)
     assert "# pycollectives Survival" in job.out, job
+    assert (record["goodput"] is None) if on_failure == "raise" else record["goodput"] > 0, record
 
 
 @pytest.mark.parametrize("program", nightly_unless(lambda program: program == "server", ["allreduce", "server", "hop"]))
@@ -56,6 +57,34 @@ def test_survivors_of_a_node_continue(tmp_path, program):
     (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
     assert (record["wrong"], record["kills"], record["ranks"], record["what"]) == (0, 2, 6, "node")
     assert record["kill_to_next_ms"]["p50"] < 20_000, record
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("baseline", ["restart", "torchft"])
+def test_other_ways_to_survive_are_measured(tmp_path, baseline):
+    if baseline == "torchft":
+        pytest.importorskip("torchft")
+    options = ["--kills", "1", "--every", "0.5", "--program", "optimizer", "--heal", "spare", "--baseline", baseline]
+    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "3", sys.executable, str(BENCH), *options]
+    job = run([*command, "--json", str(tmp_path / "survive.jsonl")], limit=120, env=environment())
+    assert job.status == 0, job
+    own, other = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
+    assert (own["ranks"], other["ranks"], other["baseline"]) == (2, 2, baseline)
+    assert 0 < other["kill_to_next_ms"]["p50"] <= other["kill_to_full_ms"]["p50"], other
+    assert other["goodput"] > 0, other
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--baseline", "slow"], "expected of torchft, restart, got 'slow'"),
+        (["--baseline", "restart"], "--baseline: expected --program optimizer and --what rank"),
+    ],
+)
+def test_baselines_that_are_refused(options, text):
+    job = run([sys.executable, str(BENCH), *options], limit=60, env=environment())
+    assert job.status != 0
+    assert text in job.err, job
 
 
 def test_new_processes_replace_the_dead(tmp_path):
