@@ -66,6 +66,10 @@ py::dict statistics_of(const PartialAllreduce& collective) {
   out["overrun"] = counts.overrun;
   out["waited"] = counts.waited;
   out["memory_bytes"] = collective.memory_bytes();
+  py::list stragglers;
+  for (const Absences::OfRank& of : collective.absences())
+    stragglers.append(py::make_tuple(of.rank, of.rounds, of.longest));
+  out["stragglers"] = stragglers;
   return out;
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..collective import Collective, Statistics
 from ..request import Request
@@ -20,7 +20,25 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["AllreduceStatistics", "PartialAllreduce"]
+__all__ = ["AllreduceStatistics", "PartialAllreduce", "Straggler"]
+
+
+class Straggler(NamedTuple):
+    """How often a rank had no data in a round. Ranks that have left are stragglers from then on.
+
+    Attributes
+    ----------
+    rank
+        The rank.
+    absent
+        Rounds without its data, apart from flushes.
+    longest
+        The most of these rounds in a row.
+    """
+
+    rank: int
+    absent: int
+    longest: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +59,9 @@ class AllreduceStatistics(Statistics):
         Rounds whose result this rank received only as part of a later one, or under `missed="latest"` not at all.
     overrun
         Calls that had missed more rounds than `history`.
+    stragglers
+        The ranks whose data was absent from rounds that calls of this rank received, those with the most rounds first.
+        A rank that has received every round has counted all of them.
     """
 
     rounds: int
@@ -49,6 +70,7 @@ class AllreduceStatistics(Statistics):
     late: int
     missed: int
     overrun: int
+    stragglers: tuple[Straggler, ...]
 
 
 class PartialAllreduce(Collective[PartialAllreduceArguments]):
@@ -235,7 +257,9 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     def statistics(self) -> AllreduceStatistics:
         """Return this rank's counters; local, without communication."""
-        return AllreduceStatistics(**self._collective.statistics())
+        counts = self._collective.statistics()
+        stragglers = sorted(counts.pop("stragglers"), key=lambda each: (-each[1], each[0]))
+        return AllreduceStatistics(**counts, stragglers=tuple(Straggler(*each) for each in stragglers))
 
     @property
     def policy(self) -> Policy:

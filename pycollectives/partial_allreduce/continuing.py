@@ -288,7 +288,8 @@ class ContinuingAllreduce(Recovery):
         counts: dict[str, Any] = {"memory_bytes": 0} if self._core is None else self._core.statistics()
         for name in SUMMED_COUNTERS:
             counts[name] = counts.get(name, 0) + self._counts[name]
-        return {**counts, "rounds": self.rounds, "contributions": self._contributed}
+        stragglers = self._with_stragglers(counts.get("stragglers", ()))
+        return {**counts, "rounds": self.rounds, "contributions": self._contributed, "stragglers": stragglers}
 
     @property
     def ended(self) -> bool:

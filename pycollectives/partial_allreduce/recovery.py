@@ -20,7 +20,7 @@ from ..support.errors import RankFailedError
 from .arguments import PartialAllreduceArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .. import _core
     from ..context import Context
@@ -98,6 +98,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._flushing = False
         self._flushed: Call | None = None  # the flush that is under way has completed
         self._counts: dict[str, float] = dict.fromkeys(SUMMED_COUNTERS, 0)  # of former collectives
+        self._stragglers: list[tuple[int, int, int]] = []  # ... with the ranks' original numbers
         # When the engine's collective stopped.
         self._completed = 0
         self._taken = 0  # number of the newest contribution in the round after these
@@ -217,6 +218,15 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         counts = core.statistics()
         for name in SUMMED_COUNTERS:
             self._counts[name] += counts[name]
+        self._stragglers = self._with_stragglers(counts["stragglers"])
+
+    def _with_stragglers(self, newest: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """Return the stragglers of the former collectives and of the engine's together."""
+        all_of = {rank: (absent, longest) for rank, absent, longest in self._stragglers}
+        for place, absent, longest in newest:
+            before = all_of.get(self._members[place], (0, 0))
+            all_of[self._members[place]] = before[0] + absent, max(before[1], longest)
+        return [(rank, *counts) for rank, counts in all_of.items()]
 
     def _complete_delivered(self) -> None:
         """Complete calls whose contribution is in a completed round, but which a death interrupted before."""

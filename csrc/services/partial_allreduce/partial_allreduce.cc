@@ -209,6 +209,7 @@ PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
     counts_.included += call.info.included ? 1 : 0;
     counts_.late += call.late ? 1 : 0;
     counts_.overrun += call.info.overrun ? 1 : 0;
+    absences_.note(call.info);
   }
   counts_.missed += call.info.missed;
   engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kGiven, when,

@@ -27,6 +27,7 @@
 #include "engine/engine.h"
 #include "services/common/staging.h"
 #include "services/common/waiting.h"
+#include "services/partial_allreduce/absences.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/board_wait.h"
 #include "services/partial_allreduce/device_buffers.h"
@@ -149,6 +150,8 @@ class PartialAllreduce final : public Collective {
   bool ended() const { return board_->ended(); }
   RoundNumber rounds() const { return board_->rounds(); }
   PartialAllreduceStatistics statistics() const;
+  /// Without flushes. Empty if contributors are not tracked.
+  std::vector<Absences::OfRank> absences() const { return absences_.all(); }
   /// Memory in use by this rank, with its share of the node's memory.
   std::size_t memory_bytes() const;
   /// Throws the error of the next call, if the collective is unusable.
@@ -297,6 +300,7 @@ class PartialAllreduce final : public Collective {
   StallInspector inspector_;
   const BoardWait wait_;
   Results results_;
+  Absences absences_;
   LocalRounds local_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<Leader> leader_;  // if there are other nodes and this rank is its node's leader

@@ -174,6 +174,7 @@ PartialAllreduce::PartialAllreduce(Engine& engine, ReductionMemory& memory, Opti
       inspector_(engine, *this, nodes_, board_),
       wait_(engine, board_, inspector_, nodes_.is_leader(engine.rank())),
       results_(memory, board_, options_.history),
+      absences_(engine.size()),
       local_(engine, memory, options_.policy, *board_) {
   const Lock lock(board_->mutex());
   board_->ranks().own().process = ProcessId::own();

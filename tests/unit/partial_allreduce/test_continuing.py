@@ -52,8 +52,10 @@ class PlayedCore:
     def recovery_state(self):
         return self.state | {"contributions": len(self.handles)}
 
+    stragglers = ()
+
     def statistics(self):
-        return dict(COUNTERS)
+        return COUNTERS | {"stragglers": self.stragglers}
 
     def continue_from(self, lacking, missed, values, divisor):
         if values is not None:
@@ -151,6 +153,16 @@ def test_data_of_a_complete_call_is_handed_over_without_an_arrival(sums, engines
     recover(sums, engines, completed=1, newest=(info_of(0), False, None))
     assert [each.tolist() for each in engines[1].deposits] == [[1.0, 1.0]]
     assert not engines[1].handles
+
+
+def test_stragglers_are_counted_on_under_their_numbers(sums, engines):
+    engines[0].stragglers = [(0, 2, 1), (1, 5, 4)]
+    sums.read_state((0,))
+    sums.fill([sums.read_state((0,))], Deadline(None))
+    sums.remake(sums._arguments, Deadline(None))
+    sums._members = (1, 2)
+    engines[1].stragglers = [(0, 3, 3), (1, 1, 1)]
+    assert sorted(sums.statistics()["stragglers"]) == [(0, 2, 1), (1, 8, 4), (2, 1, 1)]
 
 
 def test_a_call_that_was_interrupted_is_made_again(sums, engines):

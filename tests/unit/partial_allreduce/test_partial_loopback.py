@@ -434,3 +434,32 @@ def test_synchronous_ranks_with_equal_numbers_of_calls_wait_for_no_further_one()
 
     together = threading.Barrier(2)
     assert run_ranks(2, program) == [True, True]
+
+
+def test_stragglers():
+    """Rank 2 has data in one of the first rounds only. In the first round another rank may be absent."""
+    met = threading.Barrier(3)
+
+    def program(comm):
+        ar = comm.partial_allreduce(np.zeros(4), policy="quorum:2")
+        ar.allreduce(np.ones(4), timeout=30) if comm.rank != 2 else ar.contribute(np.ones(4))
+        met.wait(30)
+        if comm.rank == 2:
+            met.wait(30)
+        else:
+            for _ in range(5):
+                ar.allreduce(np.ones(4), timeout=30)
+            met.wait(30)
+        counted = ar.statistics()
+        ar.flush(timeout=30)
+        return counted, ar.statistics().stragglers
+
+    *fast, (counted_by_2, _) = run_ranks(3, program)
+    assert counted_by_2.stragglers == ()
+    for counted, after_flush in fast:
+        late, *others = counted.stragglers
+        assert late.rank == 2
+        assert 4 <= late.absent <= 6
+        assert sum(other.absent for other in others) <= 1
+        assert late.longest >= late.absent - 1
+        assert after_flush == counted.stragglers
