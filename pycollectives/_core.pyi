@@ -219,8 +219,8 @@ class PartialAllreduce:
     def in_own_process(self) -> bool:
         """False in a fork of the process that made it."""
     def statistics(self) -> dict[str, Any]:
-        """rounds, contributions, included, late, missed, overrun, waited, memory_bytes; stragglers: rank, rounds without
-        its data, the most in a row."""
+        """rounds, contributions, included, late, missed, overrun, waited, memory_bytes; stragglers: rank, rounds
+        without its data, the most in a row."""
     @property
     def closed(self) -> bool: ...
     @property
