@@ -56,7 +56,7 @@ PARTS: dict[str, str] = {
     "counter": "agreement arguments collective",
     "servers": "agreement arguments servers.sync collective request",
     "at_exit": "",
-    "membership": "agreement arguments at_exit partial_allreduce",
+    "membership": "agreement arguments at_exit partial_allreduce partial_reduce",
     "communicator": "context membership partial_allreduce partial_reduce neighbor_averaging hop servers counter",
     "mpi_api": "communicator",
     "testing": "communicator",

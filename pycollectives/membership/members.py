@@ -17,7 +17,6 @@ contributed to a new collective, so every rank can discard it. After `install`, 
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
 import sys
 import threading
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ..agreement.consistency import describe_ranks
 from ..agreement.shrinking import Words, supersede
 from ..at_exit import open_communicators
+from ..partial_reduce.continuing_groups import ContinuingGroups
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError
 from ..support.interrupts import interrupts_later
@@ -99,8 +99,8 @@ CONTINUING = [
 ]
 RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; more than a newcomer has to join."""
-LONGEST_PART = 1800
-"""Characters of a text that ranks exchange at a time; the engine compares up to 4096 bytes, and quotes take two."""
+GROUPS = -1
+"""The number of the P-Reduces in groups that the program names, which no call creates."""
 MOST_ENDED = 50
 """Ended collectives that ranks forget at a time."""
 
@@ -211,7 +211,7 @@ class Membership(WholeCalls):
         """Raise ValueError if a service does not continue after a death."""
         if call not in CONTINUING:
             raise ValueError(
-                f"{call}: expected {', '.join(CONTINUING)}, mean, agree or is_same_on_all_ranks with "
+                f"{call}: expected {', '.join(CONTINUING)}, preduce, mean, agree or is_same_on_all_ranks with "
                 "on_failure='continue'; "
                 "otherwise use on_failure='raise', and call shrink after a RankFailedError"
             )
@@ -331,8 +331,8 @@ class Membership(WholeCalls):
             self.is_recovering = True
             try:
                 with contextlib.ExitStack() as all_stopped:
-                    for made in list(self._made.values()):
-                        all_stopped.enter_context(made.recoverable.stopped())
+                    for each in [self._groups, *(made.recoverable for made in self._made.values())]:
+                        all_stopped.enter_context(each.stopped())
                     self._recover(error, deadline)
             except (RankFailedError, RuntimeError, ValueError) as failure:
                 if self._shrinking is None:
@@ -404,7 +404,12 @@ class Membership(WholeCalls):
     def _resume(self, change: MembershipChange, deadline: Deadline) -> None:
         context = self._context
         own = {number: made.recoverable.read_state(change.lost) for number, made in self._made.items()}
+        if self._job is None:
+            own[GROUPS] = self._groups.read_state(change.lost)
         states = self.collected(own, deadline)
+        if self._job is None:
+            self._groups.fill([state.pop(GROUPS) for state in states], deadline)
+            self._groups.remake(self._groups._arguments, deadline)
         donor = next(place for place, rank in enumerate(self.members) if rank not in change.joined)
         newcomers = [self.members.index(rank) for rank in change.joined] if context.rank == donor else []
         completed = {number for number, state in own.items() if state["left"] and state.get("call")}
@@ -434,6 +439,10 @@ class Membership(WholeCalls):
         supersede(self._former)
         self._former.clear()
         self._continue()
+
+    @property
+    def _groups(self) -> ContinuingGroups:
+        return self._context.part(ContinuingGroups)
 
     def _remake(self, number: int, of_all: list[dict[str, Any]], sender: Sender | None, deadline: Deadline) -> None:
         """Make a collective again, from the survivors' states of it; collective. `sender`: for newcomers."""
@@ -479,19 +488,3 @@ class Membership(WholeCalls):
             raise RuntimeError(f"{self._comm.name}: the survivors have not made the same collectives (a defect)")
         agreed = self._context.checked(creation.service, creation.arguments)
         self._context.enter(creation.build(agreed, deadline), creation.arguments)
-
-    def collected(self, local: dict[int, dict[str, Any]], deadline: Deadline) -> list[dict[int, dict[str, Any]]]:
-        """Return the states of all survivors, by rank and number."""
-        own = json.dumps(list(local.items()), separators=(",", ":"))
-        length = max(self.gathered(len(own), "recovery", deadline))
-        texts = [""] * len(self.members)
-        for first in range(0, length, LONGEST_PART):
-            for rank, part in enumerate(self.gathered(own[first : first + LONGEST_PART], "recovery", deadline)):
-                texts[rank] += part
-        return [dict(json.loads(text)) for text in texts]
-
-    def gathered(self, local: T, what: str, deadline: Deadline) -> list[T]:
-        """Return the values of all members, by rank; collective."""
-        text = json.dumps(local, separators=(",", ":")).encode()
-        texts = self._context.engine.compare(text, what=what, timeout=deadline.remaining())
-        return [local] * len(self.members) if texts is None else [json.loads(each) for each in texts]

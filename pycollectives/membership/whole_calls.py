@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,9 +16,15 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
     from ..context import Context
+    from ..support.deadline import Deadline
     from ..support.typing import Array, Op
 
 __all__ = ["WholeCall", "WholeCalls"]
+
+T = TypeVar("T")
+
+LONGEST_PART = 1800
+"""Characters of a text that ranks exchange at a time; the engine compares up to 4096 bytes, and quotes take two."""
 
 
 class WholeCall(NamedTuple):
@@ -38,7 +45,15 @@ def _arguments(array: Array, op: Op, name: str) -> PartialAllreduceArguments:
 
 
 class WholeCalls:
-    """The calls of one communicator's members. A death in them is recovered, as in other calls."""
+    """The calls of one communicator's members. A death in them is recovered, as in other calls.
+
+    Attributes
+    ----------
+    members
+        The live ranks, ascending, by their original numbers.
+    """
+
+    members: tuple[int, ...]
 
     def __init__(self, comm: Communicator, context: Context) -> None:
         """See the class."""
@@ -85,3 +100,21 @@ class WholeCalls:
         own[self._comm.rank, : len(local) + 1] = [*local, 1]  # the 1 ends it
         texts = [bytes(row).rstrip(b"\0")[:-1] for row in self.reduce(what, lambda: own, "BOR", timeout)]
         return [text or local for text in texts]
+
+    # ------------------------------------------------------------------------------------------------ states
+
+    def collected(self, local: dict[int, dict[str, Any]], deadline: Deadline) -> list[dict[int, dict[str, Any]]]:
+        """Return the states of all survivors, by rank and number."""
+        own = json.dumps(list(local.items()), separators=(",", ":"))
+        length = max(self.gathered(len(own), "recovery", deadline))
+        texts = [""] * len(self.members)
+        for first in range(0, length, LONGEST_PART):
+            for rank, part in enumerate(self.gathered(own[first : first + LONGEST_PART], "recovery", deadline)):
+                texts[rank] += part
+        return [dict(json.loads(text)) for text in texts]
+
+    def gathered(self, local: T, what: str, deadline: Deadline) -> list[T]:
+        """Return the values of all members, by rank; collective."""
+        text = json.dumps(local, separators=(",", ":")).encode()
+        texts = self._context.engine.compare(text, what=what, timeout=deadline.remaining())
+        return [local] * len(self.members) if texts is None else [json.loads(each) for each in texts]

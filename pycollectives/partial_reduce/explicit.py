@@ -42,16 +42,27 @@ class ExplicitGroups:
         self._has_reduced_on_device = False
 
     def reduce(
-        self, x: BufferSpec, members: Sequence[int], op: Op, timeout: float | None, stream: Any = None, *, caller: str
+        self,
+        x: BufferSpec,
+        members: Sequence[int],
+        op: Op,
+        timeout: float | None,
+        stream: Any = None,
+        *,
+        caller: str,
+        on_host: bool = False,
     ) -> None:
         """Reduce in place among the members of a checked group: see `Communicator.preduce`.
 
         If an argument is refused, the other members receive the reason. `caller`: the name of the call on all members.
+        `on_host`: refuse arrays on devices.
         """
         try:
             if len(members) == self._context.size:
                 self._context.check_flushed(caller)
             limit = self._context.limit(timeout)
+            if on_host and describe_device(x, stream=stream) is not None:
+                raise ValueError("preduce: expected host memory with on_failure='continue', got an array on a device")
             perform = self._prepared(x, members, op, stream)
         except Exception as error:
             self._refuse(members, f"{type(error).__name__}: {error}")

@@ -11,12 +11,14 @@ from ..agreement.consistency import shortened
 from ..support.buffers import array_of
 from ..support.operations import AVG
 from ..support.validation import checked_group
+from .continuing_groups import ContinuingGroups
 from .explicit import ExplicitGroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..collective import Creator
+    from ..context import Context
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec, Op
 
@@ -56,6 +58,9 @@ def preduce(
 ) -> None:
     """Reduce an array in place among the ranks of a group: a P-Reduce (Ripples, section 3); collective among them.
 
+    If `on_failure` is "continue", members that have died are left out. A P-Reduce that a death interrupts is made again
+    by the members that have not completed it, with the values that they had.
+
     The other ranks take no part, and no object is made for a group. Ranks must perform their common groups in the same
     order. If all members are on one node and `x` has 64 KiB or more, they reduce in shared memory.
 
@@ -78,6 +83,7 @@ def preduce(
     ------
     ValueError, TypeError
         A member is no rank of this communicator or is listed twice, this rank is no member, or `op` or `x` is refused.
+        Or dead ranks are replaced (`spares`, `respawn`).
     BufferError
         `x` is read-only or not C-contiguous. In this case and the one above, the other members of a valid group raise
         `MismatchError` with the reason, no data is sent, and all may call again.
@@ -109,10 +115,14 @@ def preduce(
     [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
     context = comm._context
-    context.check_continues("preduce")
+    if context.membership is not None and context.membership.replaces:
+        raise ValueError(
+            "preduce: expected neither spares nor respawn, since a new rank would not know which group is next; "
+            "use partial_reduce, whose steps have numbers"
+        )
     context.rendezvous.check_open()
-    members = checked_group(group, context.rank, context.size)
-    context.part(ExplicitGroups).reduce(x, members, op, timeout, stream, caller="preduce")
+    members = checked_group(group, context.communicator.rank, context.communicator.size)
+    _groups(context).reduce(x, members, op, timeout, stream, caller="preduce")
 
 
 def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
@@ -183,4 +193,8 @@ def reduce_on_all_ranks(comm: Creator, x: BufferSpec, op: Op, timeout: float | N
 
 def plan_cache(comm: Creator) -> tuple[int, int]:
     """Return the numbers of `preduce` calls that found a plan, and that needed a new one."""
-    return comm._context.part(ExplicitGroups).cache
+    return _groups(comm._context).cache
+
+
+def _groups(context: Context) -> ExplicitGroups | ContinuingGroups:
+    return context.part(ExplicitGroups) if context.membership is None else context.part(ContinuingGroups)

@@ -38,6 +38,7 @@ AVERAGES = (
     "servers.py asp 1f",
     "servers.py bsp nodef",
     "counts.py 7",
+    "preduces.py 3",
 )
 """Programs in which ranks die that average models."""
 SHAPES = ("all", "1", "2")

@@ -124,7 +124,7 @@ def test_what_does_not_continue_is_refused(comm):
     with pytest.raises(ValueError, match=r"expected partial_allreduce, .*, mean, .* with on_failure='continue'"):
         comm.update_queue(np.zeros(2))
     with pytest.raises(ValueError, match="on_failure='raise', and call shrink"):
-        comm.preduce(np.zeros(2), range(comm.size))
+        comm.token_queue(owner=0, taker=0)
     with pytest.raises(RuntimeError, match="continues by itself"):
         comm.shrink()
     with comm.partial_allreduce(np.zeros(2)) as ar:
@@ -132,6 +132,19 @@ def test_what_does_not_continue_is_refused(comm):
             ar.contribute(np.zeros(2), stream=1)
         with pytest.raises(ValueError, match=r"partial_allreduce\[0\]: expected shape \(2,\)"):
             ar.allreduce(np.zeros(3))
+
+
+def test_groups_that_the_program_names(comm):
+    x = np.full(3, float(comm.rank))
+    comm.preduce(x, range(comm.size))
+    assert (x == (comm.size - 1) / 2).all()
+    comm.preduce(x, [comm.rank], op="SUM")
+    with pytest.raises(ValueError, match="group: expected ranks"):
+        comm.preduce(x, [comm.size])
+    x = np.full(3, 1.0)
+    if comm.rank < 2 <= comm.size:
+        comm.preduce(x, [0, 1], op="SUM")
+        assert (x == 2).all()
 
 
 def test_arguments_are_compared(comm):

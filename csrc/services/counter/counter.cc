@@ -9,7 +9,6 @@ namespace pyc {
 SharedCounter::SharedCounter(Engine& engine, std::string name, std::uint64_t start, const Nodes& nodes)
     : Service(engine, nodes, "counter", std::move(name)),
       start_(start),
-      known_(start),
       elsewhere_([&] {
         std::vector<Rank> ranks;
         for (Rank r = 0; r < engine.size(); ++r) {
@@ -17,7 +16,8 @@ SharedCounter::SharedCounter(Engine& engine, std::string name, std::uint64_t sta
         }
         return ranks;
       }()),
-      has_left_(static_cast<std::size_t>(engine.size())) {}
+      has_left_(static_cast<std::size_t>(engine.size())),
+      known_(start) {}
 
 Service::OnNode SharedCounter::on_node() {
   return {.bytes = is_at_home() ? sizeof(Head) + ranks() * sizeof(Served) : 0, .make = [this](auto memory) {
