@@ -11,9 +11,10 @@
 
 namespace pyc {
 
-/// Calls `action`, which calls Python or takes the GIL, and returns its result.
+/// Calls `action`, which calls Python or takes the GIL, and returns its result. The unwinder passes a null reference,
+/// which sanitizers would report.
 template <class Action>
-auto never_unwound(Action action) {
+__attribute__((no_sanitize("null"))) auto never_unwound(Action action) {
   try {
     return action();
   } catch (abi::__forced_unwind&) {

@@ -1,4 +1,4 @@
-"""The commands `python -m pycollectives experiments list | run | plot`."""
+"""The commands `python -m pycollectives experiments list | show | run | plot`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,37 @@ def list_command() -> None:
 
 @experiments.command()
 @click.argument("name")
+def show(name: str) -> None:
+    """Print the jobs of an experiment, NAME or a .toml file: their settings, and how long they take at least."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..experiments.experiment import find
+    from ..experiments.ideal import expected_s
+
+    try:
+        experiment = find(name)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    table = Table("job", "baseline", "method", "load", "optimizer", "epochs", "seconds", box=None)
+    total = 0.0
+    for job in experiment.jobs:
+        seconds = expected_s(job.settings, experiment.ranks)
+        total += 0.0 if seconds is None else seconds * len(experiment.seeds)
+        of, time = job.settings, "-" if seconds is None else f"{seconds:.1f}"
+        table.add_row(job.name, job.baseline or "-", *map(str, (of.method, of.load, of.optimizer, of.epochs)), time)
+    seeds = ", ".join(map(str, experiment.seeds))
+    click.echo(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
+    click.echo(f"{experiment.ranks} ranks, seeds {seeds}, target loss {experiment.target_loss}")
+    Console(width=200).print(table)
+    click.echo(f"At least {total / 60:.0f} minutes for all seeds, by the load, without the start of the jobs.")
+
+
+@experiments.command()
+@click.argument("name")
+@click.option("--only", multiple=True, metavar="JOB", help="Run jobs with this in their name, and their baselines.")
+@click.option("--seeds", help="Run these seeds, separated by commas.  [default: all]")
+@click.option("--ranks", type=click.IntRange(1), help="Run on another number of ranks than the experiment's.")
 @click.option(
     "--output",
     "-o",
@@ -42,7 +73,7 @@ def list_command() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="JSON file for the results.  [default: NAME.json]",
 )
-def run(name: str, path: Path | None) -> None:
+def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, path: Path | None) -> None:
     """Run an experiment, NAME or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
     from mpi4py import MPI
 
@@ -61,7 +92,7 @@ def run(name: str, path: Path | None) -> None:
             click.echo(text, err=True)
 
     try:
-        experiment = find(name)
+        experiment = find(name).part(only, seeds, ranks)
         require(experiment, world.size)
         path = path or Path(f"{experiment.name}.json")
         if world.rank == 0:

@@ -90,6 +90,12 @@ def _choices(command: Any) -> Any:
     help="Epochs after which all replicas are made equal and a checkpoint is written.",
 )
 @click.option(
+    "--by-speed",
+    is_flag=True,
+    default=None,
+    help="Ranks take batches from one counter, so that fast ranks take more, and all end together.",
+)
+@click.option(
     "--seed",
     type=int,
     show_default=str(DEFAULTS.seed),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..train.settings import Settings, read_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from typing_extensions import Self
 
 __all__ = ["Experiment", "Job", "catalogue", "find"]
 
@@ -105,6 +107,30 @@ class Experiment:
                 raise ValueError(f"{path.name}: job {job.name!r}: baseline: expected {expected}, got {job.baseline!r}")
             before.append(job.name)
         return experiment
+
+    def part(self, only: Sequence[str] = (), seeds: str | None = None, ranks: int | None = None) -> Self:
+        """Return the jobs with one of these texts in their names, and their baselines; by default all.
+
+        `seeds`: numbers separated by commas; `ranks`: another number of ranks.
+
+        Raises
+        ------
+        ValueError
+            No job has the name, or `seeds` has something else.
+        """
+        chosen = {job.name for job in self.jobs if not only or any(text in job.name for text in only)}
+        if not chosen:
+            names = ", ".join(job.name for job in self.jobs)
+            raise ValueError(f"only: expected a part of the name of a job ({names}); got {', '.join(only)!r}")
+        chosen |= {job.baseline for job in self.jobs if job.name in chosen and job.baseline is not None}
+        numbers = self.seeds
+        if seeds is not None:
+            texts = [text.strip() for text in seeds.split(",")]
+            if not all(text.isdecimal() for text in texts):
+                raise ValueError(f"seeds: expected numbers separated by commas, got {seeds!r}")
+            numbers = tuple(map(int, texts))
+        jobs = tuple(job for job in self.jobs if job.name in chosen)
+        return replace(self, jobs=jobs, seeds=numbers, ranks=self.ranks if ranks is None else ranks)
 
     def check(self) -> None:
         """Raise ValueError for values with which no run is possible."""

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from ..simulation import allreduce, hop, pairwise_averaging, parameter_server
+from ..train.job import Plan
 from ..train.synchronizers import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..train.job import Plan
     from ..train.settings import Settings
     from ..train.synchronizers import Synchronizer
 
-__all__ = ["ideal_steps_per_s"]
+__all__ = ["expected_s", "ideal_steps_per_s"]
 
 SIMULATORS = {
     "allreduce": allreduce.seconds_for_all,
@@ -26,11 +26,21 @@ SIMULATORS = {
 }
 
 
+def expected_s(settings: Settings, ranks: int) -> float | None:
+    """Return the seconds of a job at this speed; None if it is unknown."""
+    plan = Plan.of(settings, rank=0, ranks=ranks)
+    speed = ideal_steps_per_s(settings, plan)
+    return None if speed is None else plan.steps / speed
+
+
 def ideal_steps_per_s(settings: Settings, plan: Plan) -> float | None:
     """Return the steps per second of a rank until the last rank has finished; None if unknown for this method.
 
-    Wherever replicas are made equal, ranks wait for each other under every method.
+    Wherever replicas are made equal, ranks wait for each other under every method. If ranks take batches by their
+    speed, the result is the speed of ranks that never wait.
     """
+    if settings.by_speed:
+        return float(np.mean(1 / plan.seconds.mean(axis=1))) if plan.seconds.any() else None
     method = settings.method
     model = cast("type[Synchronizer]", METHODS.find(method))
     found = model.simulated(**{"seed": settings.seed, **method.options})

@@ -46,6 +46,10 @@ class Batches:
         chosen = np.array_split(self._of_all(number).ravel(), self._ranks)[self._rank]
         return tuple(array[chosen] for array in self._dataset.train)
 
+    def of_place(self, number: int, place: int) -> tuple[NDArray[Any], ...]:
+        """Return the arrays of the rank in a place, for step `number` and the initial number of ranks."""
+        return tuple(array[self._of_all(number)[place]] for array in self._dataset.train)
+
     def among(self, *, rank: int, ranks: int) -> Batches:
         """Return the same batches for fewer ranks, whose shares differ by one example at most."""
         dealt = copy.copy(self)

@@ -84,10 +84,11 @@ def save(
     others
         Other parts whose state is written, by name.
     """
-    newest = reduced(comm, training.number, MPI.MAX)
+    newest = reduced(comm, training.position, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
     arrays = pack(replica.model, optimizer=replica.optimizer, **others)
-    where = {"ranks": comm.size, "number": training.number, "settled": training.settled, "setting": dict(setting)}
+    where: dict[str, Any] = {"ranks": comm.size, "number": training.number, "together": training.together}
+    where |= {"settled": training.settled, "setting": dict(setting)}
     _together(comm, lambda: _write(_file_of(folder / name, comm.rank), arrays, where))
     _together(comm, lambda: _require_all(folder / name, comm.size), by=0)
     _together(comm, lambda: replace(folder / "latest", name), by=0)
@@ -201,10 +202,11 @@ def _take_up(
         before = where["setting"].get(key)
         if before != value:
             raise ValueError(f"{whole} is of a run with {key} = {_typed(before)}, here it is {_typed(value)}")
-    if where["number"] > training.steps:
-        raise ValueError(f"{whole} is of a run that has taken {where['number']} steps, here are {training.steps}")
+    begun = where["together" if training.by_speed else "number"]
+    if begun > training.steps:
+        raise ValueError(f"{whole} is of a run that has taken {begun} steps, here are {training.steps}")
     unpack(file, replica.model, optimizer=replica.optimizer, **others)
-    training.number, training.settled = where["number"], where["settled"]
+    training.number, training.together, training.settled = where["number"], where["together"], where["settled"]
 
 
 def _typed(setting: Any) -> str:

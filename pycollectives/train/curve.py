@@ -87,8 +87,8 @@ class Curve:
 
     def go_on(self, training: Training) -> None:
         """Keep only the points before the next step: a run may have been killed after its checkpoint."""
-        self._epochs = training.number // self._steps_per_epoch
-        newest = END if training.number == training.steps else _name(training.number)
+        self._epochs = training.position // self._steps_per_epoch
+        newest = END if training.position == training.steps else _name(training.position)
         self._scores = {name: point for name, point in self._scores.items() if name <= newest}
         self._write()
         for path in self._folder.glob("*.npz"):

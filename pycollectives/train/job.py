@@ -21,7 +21,7 @@ from .batches import Batches
 from .control import ControlChannel
 from .curve import Curve, Point
 from .datasets import DATASETS
-from .loop import Training
+from .loop import BySpeed, Training
 from .metrics import Clock, Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
@@ -151,6 +151,8 @@ def run(
     if on_failure not in get_args(OnFailure):
         raise ValueError(f"on_failure: expected one of {', '.join(get_args(OnFailure))}; got {on_failure!r}")
     checked_integer("at_least", at_least, at_least=1, at_most=comm.size)
+    if settings.by_speed and METHODS.find(settings.method).needs_equal_steps:  # type: ignore[attr-defined]
+        raise ValueError(f"by_speed: expected false, since ranks of {settings.method.name!r} take equally many steps")
     if on_failure == "raise":
         if at_least > 1:
             raise ValueError(f"at_least: expected 1 with on_failure 'raise', got {at_least}")
@@ -227,7 +229,7 @@ class _Member:
         settings = self.settings
         on_failure = "continue" if self.continues else "raise"
         require_same_settings(settings, comm, resume=resume, on_failure=on_failure, at_least=self.at_least)
-        is_done = self._is_made and self.training.number >= self.training.steps
+        is_done = self._is_made and self.training.position >= self.training.steps
         self.is_stopped = self.is_stopped or (comm.size < self.at_least and not is_done)
         agreed = Placement.agreed(settings, comm)
         self.placement = self.placement or agreed  # the model stays on its device
@@ -246,14 +248,18 @@ class _Member:
         settings = self.settings
         self.plan = Plan.of(settings, rank=self.number, ranks=self.ranks)
         steps_of = self.plan.batches.steps_per_epoch
-        self.training = Training(self.plan.steps, self.plan.settle_every)
+        self.training = Training(self.plan.steps, self.plan.settle_every, by_speed=settings.by_speed)
         schedule = SCHEDULES.make(settings.schedule)
         self.model = MODELS.make(settings.model, self.plan.dataset, seed=settings.seed)
         placement.place(self.model)
         self.optimizer = OPTIMIZERS.make(
-            settings.optimizer, self.model.weights, lambda number: schedule(number / steps_of)
+            settings.optimizer, self.model.weights, lambda number: schedule(self._position(number) / steps_of)
         )
         self._is_made = True
+
+    def _position(self, number: int) -> int:
+        """Return the step of all ranks together that a step of this rank is part of."""
+        return self.training.together if self.training.by_speed else number
 
     def train(self, comm: Communicator, control: ControlChannel, placement: Placement, *, resume: bool) -> Summary:
         """Train until all steps are taken or a rank is stopped; collective. Start from the rank furthest ahead."""
@@ -336,7 +342,7 @@ class _Member:
                         results = (path for pattern in RESULTS for path in folder.parent.glob(pattern))
                         checkpoint.forget(folder, comm.mpi_comm, results)
                 path = settings.output / f"metrics-rank-{self.number:04d}.jsonl"
-                metrics = Metrics(path, training.number, self.clock)
+                metrics = Metrics(path, training.position, self.clock)
                 observers.append(stack.enter_context(contextlib.closing(metrics)))
                 on_settled += [partial(self._flush, metrics), partial(checkpoint.save, *arguments)]
             if comm.rank == 0:
@@ -344,8 +350,10 @@ class _Member:
                 self.curve.go_on(training)
                 observers.append(self.curve)
                 if self.show:
-                    progress = Progress(str(settings.method), training.number, training.steps)
+                    progress = Progress(str(settings.method), training.position, training.steps)
                     observers.append(stack.enter_context(progress))
+            if settings.by_speed:
+                training.shared = BySpeed(comm.counter(training.together * self.ranks, name="batches"), self.ranks)
             control.barrier()
             if not self.has_begun:
                 self.clock.start(totals.elapsed_s)
@@ -366,9 +374,9 @@ class _Member:
         scored = None
         if self.curve is not None:
             if finished:
-                self.curve.end(self.training.number, self.totals.elapsed_s)
+                self.curve.end(self.training.position, self.totals.elapsed_s)
                 finished = self.curve.score(self.plan.dataset.validation, control.is_stopped)
-            scored = finished, self.curve.points, self.training.number
+            scored = finished, self.curve.points, self.training.position
         control.barrier()
         return cast("tuple[bool, tuple[Point, ...], int]", gathered(control.comm, scored)[0])
 
@@ -387,7 +395,7 @@ def _is_same_on_all_ranks(comm: Communicator, model: Model) -> bool:
 
 def _continuation(members: list[int], ranks: int, training: Training) -> str:
     lost = sorted({*range(ranks)} - {*members})
-    return f"{describe_ranks(lost)} died: {len(members)} of {ranks} ranks continue from about step {training.number}"
+    return f"{describe_ranks(lost)} died: {len(members)} of {ranks} ranks continue from about step {training.position}"
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,39 @@ from .reductions import check_alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..counter.collective import SharedCounter
+    from .batches import Batches
     from .control import ControlChannel
     from .replica import Replica, Step
 
-__all__ = ["Training"]
+__all__ = ["BySpeed", "Training"]
+
+
+class BySpeed:
+    """Batches that ranks take from one counter, in the order of steps. A step has as many batches as ranks.
+
+    Parameters
+    ----------
+    counter
+        The number of batches that ranks have taken.
+    ranks
+        The number of ranks with which the training began.
+    """
+
+    def __init__(self, counter: SharedCounter, ranks: int) -> None:
+        self._counter, self._ranks = counter, ranks
+        self._kept: int | None = None  # taken, and of a step after an end
+
+    def take(self, end: int) -> tuple[int, int] | None:
+        """Return the step and the place of the next batch before step `end`; None if none is left."""
+        taken = self._counter.fetch_add() if self._kept is None else self._kept
+        number, place = divmod(taken, self._ranks)
+        self._kept = taken if number >= end else None
+        return None if number >= end else (number, place)
+
+    def position(self, end: int) -> int:
+        """Return the number of whole steps that ranks have taken before step `end`."""
+        return min(self._counter.read() // self._ranks, end)
 
 
 @dataclass
@@ -31,21 +60,37 @@ class Training:
     settle_every
         The steps after which replicas are made equal; None: only at the end.
     number
-        The next step. The batch, the rate of the schedule and the load of a step depend only on this number.
+        This rank's next step. Its batch, the rate of the schedule and its load depend only on this number, or on
+        `position` if ranks take batches by their speed.
     settled
         How often replicas were made equal by `settle_every`: the same on every rank, while steps may differ.
+    by_speed
+        Whether ranks take batches by their speed; then `shared` must be set before `run`.
+    together
+        By speed: the step of all ranks together to which this rank's newest batch belongs, or, between two runs, the
+        next one.
+    shared
+        By speed: the batches.
     """
 
     steps: int
     settle_every: int | None = None
     number: int = 0
     settled: int = 0
+    by_speed: bool = False
+    together: int = 0
+    shared: BySpeed | None = None
+
+    @property
+    def position(self) -> int:
+        """The step of the training: `together` by speed, otherwise `number`."""
+        return self.together if self.by_speed else self.number
 
     def run(
         self,
         control: ControlChannel,
         replica: Replica,
-        batch: Callable[[int], tuple[np.ndarray, ...]],
+        batches: Batches,
         work: Callable[[int, float], None],
         observers: Sequence[Callable[[Step], None]] = (),
         on_settled: Sequence[Callable[[], None]] = (),
@@ -59,7 +104,7 @@ class Training:
             their own pace, each settles after its current step, and no rank waits for a rank that has settled.
         replica
             Trained in place; equal on all ranks afterwards.
-        batch
+        batches
             This rank's arrays for a step.
         work
             Called between the forward and the backward pass with the step and the time of its begin; injects the load.
@@ -75,9 +120,12 @@ class Training:
             waits inside a step.
         """
         while True:
-            self._take_steps(replica, batch, work, control, observers)
+            end = self._next_end()
+            self._take_steps(end, replica, batches, work, control, observers)
             replica.settle(self.number - 1, control)
-            flags = np.array([control.is_stopped(), self.number < self.steps])
+            if self.shared is not None:
+                self.together = self.shared.position(end)
+            flags = np.array([control.is_stopped(), self.position < self.steps])
             control.comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
             check_alive(control.comm)
             any_stopped, any_unfinished = flags
@@ -92,30 +140,45 @@ class Training:
                 return not any_unfinished
             replica.synchronizer.rejoin()
 
+    def _next_end(self) -> int:
+        """Return the step before which replicas must be made equal."""
+        return self.steps if self.settle_every is None else min(self.steps, (self.settled + 1) * self.settle_every)
+
     def _take_steps(
         self,
+        end: int,
         replica: Replica,
-        batch: Callable[[int], tuple[np.ndarray, ...]],
+        batches: Batches,
         work: Callable[[int, float], None],
         control: ControlChannel,
         observers: Sequence[Callable[[Step], None]],
     ) -> None:
-        """Take steps until replicas must be made equal, or training is stopped; no step if none is left."""
-        end = self.steps
-        if self.settle_every is not None:
-            end = min(end, (self.settled + 1) * self.settle_every)
-        while self.number < end:
+        """Take steps before step `end`, until training is stopped; no step if none is left."""
+        while self.shared is not None or self.number < end:
+            place = None
+            if self.shared is not None:
+                if (taken := self.shared.take(end)) is None:
+                    return
+                self.together, place = taken
             number, waited_s = replica.begin(self.number)
-            if number >= end:  # skipped: all ranks settle at the same step, or there would be no common one
+            if place is None and number >= end:  # skipped: all ranks settle at the same step, or none would be common
                 self.number = end
                 return
+            position = number if place is None else self.together
+            batch = batches(number) if place is None else batches.of_place(position, place)
             # The step counts from the update on: if a rank dies in the wait after it, it is not applied twice.
-            step = replica.step(number, batch(number), work, waited_s, partial(self._end, number))
+            step = replica.step(number, batch, partial(_at, work, position), waited_s, partial(self._end, number))
             self._end(number)
             for observe in observers:
-                observe(step)
+                observe(replace(step, number=position))
             if replica.synchronizer.agree(control.is_stopped()):
                 return
 
     def _end(self, number: int) -> None:
         self.number = number + 1
+
+
+def _at(work: Callable[[int, float], None], position: int, number: int, begin: float) -> None:
+    """Inject the load of a position, whatever the number of the step."""
+    del number
+    work(position, begin)

@@ -43,6 +43,9 @@ class Settings:
         Passes over the data.
     settle_epochs
         The epochs after which all replicas are made equal; None: only at the end.
+    by_speed
+        Whether ranks take their batches from one counter, so that fast ranks take more. Otherwise all take equally
+        many.
     seed
         Of the data, the order of examples, the first weights, the load, and the method if it has one.
     device
@@ -60,6 +63,7 @@ class Settings:
     batch: int | None = None
     epochs: float = 10
     settle_epochs: float | None = None
+    by_speed: bool = False
     seed: int = 1
     device: str = "cpu"
     output: Path | None = None

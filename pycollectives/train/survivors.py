@@ -89,7 +89,7 @@ def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -
     They receive its weights and the states of its model and optimizer, bit for bit. The step number stays each rank's
     own, except in methods whose ranks all take the same step, where a rank may lack the last round.
     """
-    places = gathered(comm, (training.settled, training.number))
+    places = gathered(comm, (training.settled, training.position, training.number))
     furthest = max(places)
     donor = places.index(furthest)
     state = pack(replica.model, optimizer=replica.optimizer)
@@ -100,5 +100,7 @@ def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -
     if comm.rank != donor:
         unpack(state, replica.model, optimizer=replica.optimizer)
     training.settled = furthest[0]
-    if replica.synchronizer.in_step:
-        training.number = furthest[1]
+    if training.by_speed:
+        training.together = furthest[1]
+    elif replica.synchronizer.in_step:
+        training.number = furthest[2]

@@ -62,6 +62,9 @@ class Synchronizer:
     """Whether ranks meet in a blocking call that depends on the number of the step. After a death they continue from
     the same step."""
 
+    needs_equal_steps = False
+    """Whether a rank would wait indefinitely for one that takes fewer steps."""
+
     can_lose_ranks = True
     """Whether survivors of a death can make it again."""
 

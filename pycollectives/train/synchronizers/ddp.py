@@ -19,6 +19,7 @@ class Ddp(Synchronizer):
     """For models of PyTorch."""
 
     in_step = True
+    needs_equal_steps = True
     can_lose_ranks = False  # its process group cannot
     waits_while_computing = True
 

@@ -24,6 +24,7 @@ class Synchronous(GradientSynchronizer):
     """Gradients are averaged by MPI_Allreduce."""
 
     in_step = True
+    needs_equal_steps = True
 
     def __init__(self, comm: Communicator, model: Model) -> None:
         self._comm = comm.mpi_comm

@@ -70,6 +70,35 @@ def ideal(method, seconds, settle_every=None):
     return ideal_steps_per_s(Settings(method=Choice.parse(method)), plan)
 
 
+def test_an_ideal_by_speed_waits_for_nobody():
+    plan = SimpleNamespace(steps=50, settle_every=None, seconds=np.array([[0.1] * 50, [0.2] * 50]))
+    assert ideal_steps_per_s(Settings(method=Choice.parse("ad-psgd"), by_speed=True), plan) == pytest.approx(7.5)
+
+
+def test_a_part_of_an_experiment(tmp_path):
+    (tmp_path / "two.toml").write_text(MINIMAL)
+    whole = find(str(tmp_path / "two.toml"))
+    assert whole.part() == whole
+    assert [job.name for job in whole.part(["b"]).jobs] == ["a", "b"], "with the baseline"
+    assert [job.name for job in whole.part(["a"]).jobs] == ["a"]
+    part = whole.part(seeds="4, 5", ranks=3)
+    assert (part.seeds, part.ranks, part.jobs) == ((4, 5), 3, whole.jobs)
+    with pytest.raises(ValueError, match=r"only: expected a part of the name of a job \(a, b\); got 'c'"):
+        whole.part(["c"])
+    with pytest.raises(ValueError, match="seeds: expected numbers separated by commas, got '1,x'"):
+        whole.part(seeds="1,x")
+
+
+def test_show_has_the_settings_and_the_time():
+    said = CliRunner().invoke(experiments, ["show", "hyperplane"])
+    assert said.exit_code == 0, said.output
+    assert "eager,policy=solo" in said.output
+    assert re.search(r"At least \d+ minutes for all seeds", said.output)
+    wrong = CliRunner().invoke(experiments, ["show", "odd"])
+    assert wrong.exit_code == 1
+    assert "expected one of digits" in wrong.output
+
+
 def test_an_ideal_waits_for_the_last_rank_as_a_training_does():
     assert ideal("eager,policy=solo", np.array([[0.1] * 50, [0.2] * 50])) == pytest.approx(5)
 
