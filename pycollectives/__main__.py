@@ -14,6 +14,7 @@ from .commands.experiments import experiments
 from .commands.info import info
 from .commands.simulate import simulate
 from .commands.slurm import slurm
+from .commands.top import top
 from .commands.topology import topology
 from .commands.trace import trace
 from .commands.train import train
@@ -31,7 +32,7 @@ def main() -> None:
         os.environ["TTY_COMPATIBLE"] = "0"  # for rich: a launcher's pseudo-terminal may end in a file, so no colors
 
 
-for command in (advise, bench, dump, experiments, info, simulate, slurm, topology, trace, train, tune):
+for command in (advise, bench, dump, experiments, info, simulate, slurm, top, topology, trace, train, tune):
     main.add_command(command)
 
 

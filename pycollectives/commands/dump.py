@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["dump"]
+__all__ = ["chosen", "dump"]
 
 
 @click.command()
@@ -36,7 +36,7 @@ def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> N
     Without PIDs, show the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and
     writes its record to its PYC_DUMP_DIR, or to its working folder.
     """
-    documents, silent = flight.request(pids or _chosen(every), timeout)
+    documents, silent = flight.request(pids or chosen(every), timeout)
     if as_json:
         click.echo(json.dumps({"format": 1, "processes": list(documents.values()), "silent": silent}))
     elif documents:
@@ -45,7 +45,7 @@ def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> N
         raise click.ClickException("; ".join(silent))
 
 
-def _chosen(every: bool) -> list[int]:
+def chosen(every: bool) -> list[int]:
     """Return the processes of one job, or all of them if `every` is set."""
     found = flight.listening()
     jobs = flight.jobs(found)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["DumpError", "Row", "jobs", "listening", "request", "rows"]
+__all__ = ["Document", "DumpError", "Record", "Row", "files_of", "jobs", "listening", "request", "rows"]
 
 PROC = Path("/proc")
 THREAD = "pyc-flight"
@@ -102,6 +102,15 @@ def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Docum
         else:
             silent.append(f"process {pid} {_excuse(pid, folder, timeout)}")
     return documents, silent
+
+
+def files_of(pids: Iterable[int]) -> set[Path]:
+    """Return the record files that processes have written; a process without records has none."""
+    found: set[Path] = set()
+    for pid in pids:
+        with contextlib.suppress(DumpError):
+            found |= {path for path, *_ in _files(_checked(pid), pid)}
+    return found
 
 
 def _checked(pid: int) -> Path:

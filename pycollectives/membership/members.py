@@ -404,10 +404,9 @@ class Membership(WholeCalls):
     def _resume(self, change: MembershipChange, deadline: Deadline) -> None:
         context = self._context
         own = {number: made.recoverable.read_state(change.lost) for number, made in self._made.items()}
-        if self._job is None:
-            own[GROUPS] = self._groups.read_state(change.lost)
-        states = self.collected(own, deadline)
-        if self._job is None:
+        of_groups = {} if self._job is not None else {GROUPS: self._groups.read_state(change.lost)}
+        states = self.collected(own | of_groups, deadline)
+        if of_groups:
             self._groups.fill([state.pop(GROUPS) for state in states], deadline)
             self._groups.remake(self._groups._arguments, deadline)
         donor = next(place for place, rank in enumerate(self.members) if rank not in change.joined)

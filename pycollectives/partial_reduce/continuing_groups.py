@@ -1,14 +1,15 @@
 """`preduce` on a communicator with `on_failure="continue"`.
 
-A P-Reduce that a death interrupts is made again by the members that have not completed it; each of them has its own
-values again. Members that have completed it keep the result. To know them, each rank counts its P-Reduces with every
-other rank. Two ranks perform their common groups in the same order, so the counts differ only if one of the two has
-completed a P-Reduce that the other has not.
+If a death interrupts a P-Reduce that some members have completed, the others receive the result from one of them. If no
+survivor has completed it, all make it again with the values that they had.
+
+To know who has completed it, each rank counts its P-Reduces with every other rank. Two ranks perform their common
+groups in the same order, so their counts differ only if one of them has completed a P-Reduce that the other has not.
+Each rank keeps its newest result with every other rank.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..agreement.continuing import Continuing, seconds_of
 from ..arguments import Arguments
 from ..support.buffers import array_of
 from ..support.deadline import Deadline
+from ..support.errors import RankFailedError, StallError
 from .explicit import ExplicitGroups
 
 if TYPE_CHECKING:
@@ -33,6 +35,12 @@ class State(NamedTuple):
 
     rank: int
     performed: list[int]  # with each rank
+    group: list[int]  # of the one that is under way; empty if there is none
+    nbytes: int  # of its values
+
+    def lacks(self, other: State) -> bool:
+        """Whether the other rank has completed the one that is under way here."""
+        return other.rank in self.group and other.performed[self.rank] > self.performed[other.rank]
 
 
 class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[type-var] # ends with the communicator
@@ -40,12 +48,11 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
 
     def __init__(self, context: Context) -> None:
         """Make the part of a communicator: see `Context.part`."""
-        assert context.membership is not None
         self._performed = [0] * context.communicator.size
-        self._group: tuple[int, ...] = ()  # of the call that is under way
-        self._values: Array | None = None  # ... its values
-        self._kept: Array | None = None  # ... and a copy of them
-        self._without: set[int] = set()  # members that have completed it
+        self._results: dict[int, Array] = {}  # the newest with each rank, as bytes
+        self._group: tuple[int, ...] = ()  # of the call that is under way, also after its time limit
+        self._values = self._kept = np.empty(0, np.uint8)  # its values, and a copy from its begin
+        self._received: Array | None = None  # its result, from another member
         super().__init__(context, context.checked("preduce", Arguments, name="preduce"), Deadline(None))
 
     def _made_for_members(self, deadline: Deadline) -> ExplicitGroups:
@@ -56,29 +63,43 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
         self, x: BufferSpec, group: Sequence[int], op: Op, timeout: float | None, stream: Any, *, caller: str
     ) -> None:
         """See `ExplicitGroups.reduce`. Ranks in `group` have their original numbers."""
-        deadline = self.deadline(timeout)
+        try:
+            deadline = self.deadline(timeout)
+        except (TypeError, ValueError):
+            deadline = Deadline(None)  # `prepared` refuses it, so that the other members learn of it
 
         def action() -> None:
             groups = self._engine_side
-            if not self._group:
-                self._begin(x, group)
-            left = [rank for rank in group if rank in self._members and rank not in self._without]
-            places = [self._members.index(rank) for rank in left]
-            groups.reduce(x, places, op, seconds_of(deadline), stream, caller=caller, on_host=True)
+            places = [self._members.index(rank) for rank in group if rank in self._members]
+            perform = groups.prepared(x, places, op, timeout, stream, caller=caller, on_host=True)
+            self._begin(array_of(x), tuple(group))
+            try:
+                if self._received is not None:
+                    np.copyto(self._values, self._received)
+                elif perform is not None:
+                    perform(timeout=seconds_of(deadline))
+            except Exception as error:
+                if not isinstance(error, RankFailedError | StallError):  # otherwise it may be made again
+                    self._end()
+                raise
+            result = self._values.copy()
             for rank in group:
                 self._performed[rank] += rank != self._rank
+                self._results[rank] = result
+            self._end()
 
-        try:
-            self._run(action, deadline)
-        finally:
-            self._group, self._values, self._kept, self._without = (), None, None, set()
+        self._run(action, deadline)
 
-    def _begin(self, x: BufferSpec, group: Sequence[int]) -> None:
-        """Keep a copy of the values, if they are not of a type that will be refused."""
-        self._group = tuple(group)
-        with contextlib.suppress(TypeError, ValueError, BufferError):
-            self._values = array_of(x)
-            self._kept = self._values.copy()
+    def _begin(self, array: Array, group: tuple[int, ...]) -> None:
+        """Keep a copy of the values, unless the call is made again."""
+        values = array.reshape(-1).view(np.uint8)
+        if self._group == group and values.ctypes.data == self._values.ctypes.data:
+            return
+        self._group, self._values, self._kept, self._received = group, values, values.copy(), None
+
+    def _end(self) -> None:
+        self._group, self._received = (), None
+        self._values = self._kept = np.empty(0, np.uint8)
 
     @property
     def cache(self) -> tuple[int, int]:
@@ -96,18 +117,25 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
         """See `Recoverable.read_state`."""
         del lost
         self._core = None
-        if self._values is not None and self._kept is not None:
-            np.copyto(self._values, self._kept)
-        return State(self._rank, list(self._performed))._asdict()
+        np.copyto(self._values, self._kept)
+        return State(self._rank, list(self._performed), list(self._group), self._values.size)._asdict()
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
         """See `Recoverable.fill`."""
-        del deadline
-        for state in (State(**each) for each in states):
-            theirs, own = state.performed[self._rank], self._performed[state.rank]
-            if state.rank == self._rank:
-                continue
-            if theirs > own and state.rank in self._group:
-                self._without.add(state.rank)
-            else:
-                self._performed[state.rank] = max(own, theirs)
+        survivors = [State(**state) for state in states]
+        (own,) = (state for state in survivors if state.rank == self._rank)
+        sources: dict[tuple[int, ...], tuple[int, State]] = {}  # a rank with the result, by group
+        for state in survivors:
+            for other in survivors:
+                if state.lacks(other):
+                    sources.setdefault(tuple(state.group), (state.nbytes, other))
+        for group, (nbytes, source) in sorted(sources.items()):
+            is_source = source.rank == self._rank
+            member = next(state.rank for state in survivors if tuple(state.group) == group)
+            values = self._results[member] if is_source else np.zeros(nbytes, np.uint8)
+            values = self.shared_bytes(values, "preduce", deadline) if nbytes else values
+            if self._group == group:
+                self._received = values
+        for state in survivors:
+            if state is not own and not own.lacks(state) and not state.lacks(own):
+                self._performed[state.rank] = max(self._performed[state.rank], state.performed[self._rank])

@@ -50,9 +50,24 @@ class ExplicitGroups:
         stream: Any = None,
         *,
         caller: str,
-        on_host: bool = False,
     ) -> None:
-        """Reduce in place among the members of a checked group: see `Communicator.preduce`.
+        """Reduce in place among the members of a checked group: see `Communicator.preduce`."""
+        perform = self.prepared(x, members, op, timeout, stream, caller=caller)
+        if perform is not None:
+            perform(timeout=self._context.limit(timeout))
+
+    def prepared(
+        self,
+        x: BufferSpec,
+        members: Sequence[int],
+        op: Op,
+        timeout: float | None,
+        stream: Any = None,
+        *,
+        caller: str,
+        on_host: bool = False,
+    ) -> Callable[..., None] | None:
+        """Return the call with its checked arguments, but for `timeout`; None if this rank is the only member.
 
         If an argument is refused, the other members receive the reason. `caller`: the name of the call on all members.
         `on_host`: refuse arrays on devices.
@@ -60,15 +75,14 @@ class ExplicitGroups:
         try:
             if len(members) == self._context.size:
                 self._context.check_flushed(caller)
-            limit = self._context.limit(timeout)
+            self._context.limit(timeout)
             if on_host and describe_device(x, stream=stream) is not None:
                 raise ValueError("preduce: expected host memory with on_failure='continue', got an array on a device")
             perform = self._prepared(x, members, op, stream)
         except Exception as error:
             self._refuse(members, f"{type(error).__name__}: {error}")
             raise
-        if perform is not None:
-            perform(caller=caller, timeout=limit)
+        return None if perform is None else partial(perform, caller=caller)
 
     def _refuse(self, members: Sequence[int], reason: str) -> None:
         if len(members) > 1:

@@ -1,0 +1,93 @@
+"""The command `python -m pycollectives top`: a live table of the ranks of running programs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ..diagnostics import flight
+from ..diagnostics.pace import paces
+from .dump import chosen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from ..diagnostics.pace import Pace
+
+__all__ = ["top"]
+
+TIMEOUT_S = 5.0
+
+
+@click.command()
+@click.argument("pids", nargs=-1, metavar="[PID]...", type=click.IntRange(1))
+@click.option("--all", "every", is_flag=True, help="Ask all of your processes on this machine, of any job.")
+@click.option(
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between two looks."
+)
+@click.option("--once", is_flag=True, help="Print the table once.")
+def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None:
+    """Show how fast the ranks of a running program are, on this machine, until it ends or you press Ctrl-C.
+
+    Columns: the time of a step, from call to call; the share of it in calls; the share of rounds without the rank's
+    data; the rounds that it has not received and others have; the time since its newest call; what it waits for.
+    Without PIDs, the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and writes
+    its flight record, as for `dump`.
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
+    asked = list(pids) or chosen(every)
+    found, silent = _look(asked)
+    if once or not found:
+        console.print(_table(found))
+        if silent:
+            raise click.ClickException("; ".join(silent))
+        return
+    with contextlib.suppress(KeyboardInterrupt), Live(_table(found), console=console, auto_refresh=False) as live:
+        while found:
+            time.sleep(interval)
+            found, _ = _look(asked)
+            if found:
+                live.update(_table(found), refresh=True)
+
+
+def _look(pids: list[int]) -> tuple[list[Pace], list[str]]:
+    """Return the paces now, and a line for each process without a record. Leaves no new file behind."""
+    before: set[Path] = flight.files_of(pids)
+    documents, silent = flight.request(pids, TIMEOUT_S)
+    for path in documents:
+        if path not in before:
+            path.unlink(missing_ok=True)
+    return paces(documents.values()), silent
+
+
+def _table(found: list[Pace]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    if not found:
+        return "No communicator with collectives is open."
+    columns = ("rank", "pid", "collective", "step", "in calls", "absent", "behind", "newest call", "waits for")
+    tables = []
+    for group in dict.fromkeys(pace.group for pace in found):
+        table = Table(*columns, title=f"Communicator {group}")
+        for pace in found:
+            if pace.group == group:
+                table.add_row(*_cells(pace))
+        tables.append(table)
+    return Group(*tables)
+
+
+def _cells(pace: Pace) -> tuple[str, ...]:
+    step = "" if pace.step_s is None else f"{1e3 * pace.step_s:.1f} ms"
+    shares = ["" if share is None else f"{share:.0%}" for share in (pace.waiting, pace.absent)]
+    ago = f"{pace.since_s:.1f} s ago"
+    return str(pace.rank), str(pace.pid), pace.collective, step, *shares, str(pace.behind), ago, pace.waits_for

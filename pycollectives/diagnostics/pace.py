@@ -1,0 +1,104 @@
+"""How fast the ranks of a running program are, from their flight records: step times, waits, and absent ranks."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .flight import Document, Record
+
+__all__ = ["Pace", "paces"]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """One rank in one collective, over the rounds in its record, usually the newest 256.
+
+    Attributes
+    ----------
+    group
+        The communicator: the same text for all of its ranks.
+    collective, rank, pid
+        The name of the collective, the rank, and its process.
+    step_s
+        Median seconds from call to call; None with fewer than two calls.
+    waiting
+        Share of this time in calls, 0 to 1.
+    absent
+        Share of the rounds without this rank's data, 0 to 1, of those in all records; None if no record has
+        contributors.
+    behind
+        Rounds that another rank has received and this one has not.
+    since_s
+        Seconds since this rank's newest call.
+    waits_for
+        What the rank waits for now; empty if it does not wait.
+    """
+
+    group: str
+    collective: str
+    rank: int
+    pid: int
+    step_s: float | None
+    waiting: float | None
+    absent: float | None
+    behind: int
+    since_s: float
+    waits_for: str
+
+
+def paces(documents: Iterable[Document]) -> list[Pace]:
+    """Return the paces of all ranks, by communicator, collective and rank."""
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for document in documents:
+        for record in document["communicators"]:
+            groups[record["group"]].append({**record, "pid": document["pid"]})
+    return [
+        _pace(group, name, number, record, records)
+        for group, records in sorted(groups.items())
+        for number, name in sorted({(c["collective"], c["name"]) for r in records for c in r["collectives"]})
+        for record in sorted(records, key=lambda one: int(one["rank"]))
+        if number > 0 and any(c["collective"] == number for c in record["collectives"])
+    ]
+
+
+def _pace(group: str, name: str, number: int, record: Record, records: list[Record]) -> Pace:
+    calls = sorted((r["called_s"], r.get("given_s")) for r in record["rounds"] if _is_call(r, number))
+    steps = [after - before for (before, _), (after, _) in pairwise(calls)]
+    waited = sum(given - called for called, given in calls[:-1] if given is not None)
+    present = {
+        r["round"]: record["rank"] in r["contributors"]
+        for each in records
+        for r in each["rounds"]
+        if r["collective"] == number and r.get("contributors")
+    }
+    newest = max((_received(each, number) for each in records), default=0)
+    described = next(c for c in record["collectives"] if c["collective"] == number)
+    return Pace(
+        group=group,
+        collective=name,
+        rank=record["rank"],
+        pid=record["pid"],
+        step_s=statistics.median(steps) if steps else None,
+        waiting=waited / sum(steps) if steps else None,
+        absent=1 - sum(present.values()) / len(present) if present else None,
+        behind=newest - _received(record, number),
+        since_s=record["since_call_s"],
+        waits_for=described.get("wait", {}).get("for", ""),
+    )
+
+
+def _is_call(of_round: Record, number: int) -> bool:
+    return bool(of_round["collective"] == number and "called_s" in of_round)
+
+
+def _received(record: Record, number: int) -> int:
+    """Return the number of rounds up to the newest that a rank has received."""
+    given = (r["round"] + 1 for r in record["rounds"] if r["collective"] == number and r["state"] == "given")
+    return max(given, default=0)
