@@ -10,6 +10,7 @@ again, and make a round.
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import signal
@@ -37,6 +38,9 @@ TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next"
 """Times since the kill until a survivor has the error and the new communicator, or the change of the members, and then
 the result of its first step."""
 
+
+WARMUP = 100
+"""Steps before the first death is planned. The time without deaths, for the goodput, begins after them."""
 
 OTHERS = Table(
     "",
@@ -152,7 +156,8 @@ def survive(
     job = None
     if not is_new:
         folder = world.bcast(tempfile.mkdtemp() if world.rank == 0 else None)
-        others = _measure_baselines(world, baselines, ranks, kills, every, common.seed, heals=heal != "none")
+        drawn = [_death(every, [common.seed, number], Path(folder)) for number in range(kills)]
+        others = _measure_baselines(world, baselines, ranks, drawn, heals=heal != "none")
         job = _Job(kills, Path(folder), Domain.of(world, common.ranks_per_node), others)
     load_libraries(program)
     comm = pc.Communicator(
@@ -260,21 +265,22 @@ def _other_record(measured: Measured) -> dict[str, object]:
 
 
 def _measure_baselines(
-    world: MPI.Comm, names: list[str], ranks: int, kills: int, every: float, seed: int, *, heals: bool
+    world: MPI.Comm, names: list[str], ranks: int, deaths: list[_Death], *, heals: bool
 ) -> dict[str, Measured]:
     """Measure by rank 0, while the others sleep; collective."""
-    found: dict[str, Measured] | RunError = {}
+    found: dict[str, Measured] = {}
+    failure = None
     if names and world.rank == 0:
         try:
-            found = {
-                name: measure(name, ranks=ranks, kills=kills, every=every, seed=seed, heals=heals) for name in names
-            }
+            for name in names:
+                drawn = [(death.delay, copy.deepcopy(death.draw)) for death in deaths]
+                found[name] = measure(name, ranks=ranks, deaths=drawn, heals=heals)
         except RunError as error:
-            found = error
+            failure = error
     SleepingBarrier(world).wait()
-    found = world.bcast(found)
-    if isinstance(found, RunError):
-        raise found
+    found, failure = world.bcast((found, failure))
+    if failure is not None:
+        raise failure
     return found
 
 
@@ -332,8 +338,11 @@ def _continue(
             program.restore(values)
 
         comm.state(lambda: (past, program.state()), restore)
-    own, expected, work = [], Counter[int](), _Work(comm)
     was_there = not past
+    for _ in range(WARMUP if was_there else 0):
+        time.sleep(0.001)
+        program.step()
+    own, expected, work = [], Counter[int](), _Work(comm)
     for death in deaths[len(past) :]:
         victims = _victims(comm, what, death.draw)
         past.append(victims)
@@ -354,7 +363,7 @@ def _continue(
 
 
 class _Work:
-    """The steps of one rank. Each counts for all live ranks."""
+    """The steps of one rank. Each counts for all live ranks, since their contributions of a step are all delivered."""
 
     def __init__(self, comm: pc.Communicator) -> None:
         self._comm, self._begin, self._done = comm, time.monotonic(), 0

@@ -25,7 +25,7 @@ from .errors import RunError
 from .mpis import OPEN_MPI, Setting, job_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
 
@@ -114,14 +114,34 @@ class Fleet(ABC):
         return read(max(files, key=lambda file: file.stat().st_ctime)) if files else []
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End all processes: what is measured next needs the cores."""
+        ranks = [int(file.read_text()) for file in self._folder.glob("*.pid")]
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for rank in ranks:
+            while _is_python(rank):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank, signal.SIGKILL)
+                time.sleep(LOOK_S)
+
+
+def _is_python(process: int) -> bool:
+    """Whether the process of a rank is alive."""
+    try:
+        command, state = Path(f"/proc/{process}/cmdline").read_bytes(), Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return b"restart_worker" in command and state.rpartition(")")[2].split()[0] != "Z"
 
 
 def read(file: Path) -> list[Row]:
@@ -219,9 +239,11 @@ def require_installed(names: list[str]) -> None:
         raise ValueError("torchft is not installed: pip install torchft")
 
 
-def measure(name: str, *, ranks: int, kills: int, every: float, seed: int, heals: bool) -> Measured:
-    """Measure a baseline on this machine. Without `heals`, torchft's dead replicas are not started again."""
-    draw = np.random.default_rng([seed, len(name)])
+def measure(name: str, *, ranks: int, deaths: Sequence[tuple[float, np.random.Generator]], heals: bool) -> Measured:
+    """Measure a baseline on this machine. Without `heals`, torchft's dead replicas are not started again.
+
+    `deaths`: the seconds before each, and what draws who dies.
+    """
     nexts, fulls, first = [], [], 0.0
     with tempfile.TemporaryDirectory() as folder, BASELINES[name](ranks, Path(folder)) as fleet:
 
@@ -240,8 +262,8 @@ def measure(name: str, *, ranks: int, kills: int, every: float, seed: int, heals
         wait("of all ranks", whole, fleet.numbers)
         time.sleep(SETTLE_S)
         begin, live = time.monotonic(), list(fleet.numbers)
-        for _ in range(kills):
-            time.sleep(every * draw.uniform(0.5, 1.5))
+        for delay, draw in deaths:
+            time.sleep(delay)
             victim = int(draw.choice(live))
             when = fleet.kill(victim)
             first = first or when

@@ -49,6 +49,8 @@ PAUSE_S = 0.5e-3
 """Between looks for messages."""
 REPORT_S = 15.0
 """Time in which MPI reports a death that this library has already seen; between hosts it took up to 10 s."""
+ANSWER_S = 5.0
+"""Time limit for all to know whether the communicator is made, at least."""
 MAKING_S = 15.0
 """The least time limit for making the new communicator; all of its ranks have arrived by then."""
 TURN_S = 5.0
@@ -74,8 +76,8 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
     Parameters
     ----------
     timeout
-        Seconds; None for the communicator's default, `math.inf` for no limit. Use some seconds at least: the limit
-        ends the wait for ranks that have not called it, and the new communicator takes up to a second to make.
+        Seconds; None for the communicator's default, `math.inf` for no limit. It limits the wait for ranks that have
+        not called it. To make the new communicator, 20 more seconds and the time of MPI are allowed.
 
     Returns
     -------
@@ -150,11 +152,8 @@ class Shrinking:
             while not self.is_over:
                 if self._survivors.step % 2 == 0:
                     give_back_turn(self._mpi)
-                    decision = self._decide(None, deadline, warning)
-                    began = time.monotonic()
-                    self._make(decision, deadline)
-                    deadline.extend(time.monotonic() - began)  # it limits the waits for ranks, and MPI may be slow
-                decision = self._decide(self._objection(), deadline, warning)
+                    self._make(self._decide(None, deadline, warning), deadline)
+                decision = self._decide(self._objection(), deadline.at_least(ANSWER_S), warning)
                 self._survivors.next_step()
                 self._finish(decision)
                 if self._interruption is not None:
@@ -169,12 +168,13 @@ class Shrinking:
         """Make the new communicator; the next step tells the others whether it is made."""
         comm = None
         self.members = decision.members
-        remaining = deadline.remaining()
         try:
+            began = time.monotonic()
             comm = shrunk_by_mpi(self._mpi)
+            deadline.extend(time.monotonic() - began)
             comm.Set_name(self._old.name)
             if self._interruption is None and comm.size == len(decision.members):
-                limit = None if remaining is None else max(remaining, MAKING_S)
+                limit = deadline.at_least(MAKING_S).remaining()
                 self._new = self._old._made_within(comm, limit, self._old._arguments)
         except Exception as error:
             self._error = error

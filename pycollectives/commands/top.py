@@ -36,7 +36,7 @@ def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None
     """Show how fast the ranks of a running program are, on this machine, until it ends or you press Ctrl-C.
 
     Columns: the time of a step, from call to call; the share of it in calls; the share of rounds without the rank's
-    data; the rounds that it has not received and others have; the time since its newest call; what it waits for.
+    data; the rounds that it has not received and others have; the time since its newest call; its present wait.
     Without PIDs, the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and writes
     its flight record, as for `dump`.
     """

@@ -29,7 +29,8 @@ class SharedCounter(Collective[CounterArguments]):
     others ask rank 0, whose progress thread answers, whatever its application does. One thread at a time may call it.
 
     If a rank dies and the others continue (`on_failure="continue"`), no two survivors get the same number. Numbers that
-    the dead rank had taken are lost, and if no rank of rank 0's node survives, some of them are given again.
+    the dead rank had taken are lost, and so may be numbers that rank 0 was giving out when it died. If no rank of its
+    node survives, numbers of the dead may be given again.
 
     >>> import pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -88,6 +89,8 @@ class SharedCounter(Collective[CounterArguments]):
             Ranks have died.
         """
         number = checked_integer("n", n, at_least=0, at_most=MOST_AT_ONCE)
+        if self._context.engine.progress == "caller":
+            self._context.engine.advance()  # rank 0 answers others
         return self._collective.fetch_add(number, timeout=self._context.limit(timeout))
 
     def read(self, *, timeout: float | None = None) -> int:

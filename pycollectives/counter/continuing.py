@@ -88,12 +88,13 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
         """See `Recoverable.fill`."""
         del deadline
         self._value = max(state["known"] for state in states)
-        if self._state is not None:
-            self._state["known"] = self._value
+        served = [entry for state in states for entry in state["served"]]
+        if self._state is not None:  # for the next attempt, in which the rank that knew it may be dead
+            self._state |= {"known": self._value, "served": served}
         if self._request is None:
             return
-        served = [before for state in states for rank, *of, before in state["served"] if self._is_request(rank, *of)]
-        before = self._request.before if self._request.before is not None else next(iter(served), None)
+        found = [before for rank, sequence, before in served if self._is_request(rank, sequence)]
+        before = self._request.before if self._request.before is not None else next(iter(found), None)
         if before is not None:
             self._given = self._request.n, before
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
 from ..support.validation import checked_integer, checked_timeout
+from .collective import MOST_AT_ONCE, SharedCounter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .collective import SharedCounter
+    from typing_extensions import Self
 
 __all__ = ["until"]
 
@@ -50,7 +52,7 @@ def until(
     ValueError, TypeError
         An argument is refused, or there is neither `seconds` nor `examples`.
     StallError, ClosedError, RankFailedError
-        As `SharedCounter.fetch_add`.
+        As `SharedCounter.fetch_add`. After StallError, `next` on the same iterator tries again.
 
     >>> import pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -64,15 +66,34 @@ def until(
         raise ValueError("until: expected seconds, examples, or both; got neither, so that the loop would not end")
     if (examples is None) != (counter is None):
         raise ValueError("until: expected examples and counter together, got one of them")
-    most = None if examples is None else checked_integer("examples", examples, at_least=0)
-    return _steps(limit, most, counter, checked_integer("batch", batch, at_least=1))
+    if counter is not None and not isinstance(counter, SharedCounter):
+        raise TypeError(f"counter: expected what Communicator.counter() returns, got {counter!r}")
+    if counter is None and batch != 1:
+        raise ValueError(f"batch: expected 1 without a counter, got {batch!r}")
+    most = math.inf if examples is None else checked_integer("examples", examples, at_least=0)
+    return _Steps(limit, most, counter, checked_integer("batch", batch, at_least=1, at_most=MOST_AT_ONCE))
 
 
-def _steps(seconds: float | None, examples: int | None, counter: SharedCounter | None, batch: int) -> Iterator[int]:
-    begin = time.monotonic()
-    step = 0
-    while seconds is None or time.monotonic() - begin < seconds:
-        if counter is not None and examples is not None and counter.fetch_add(batch) >= examples:
-            return
-        yield step
-        step += 1
+class _Steps:
+    """The iterator. After StallError, `next` makes the same call again."""
+
+    def __init__(self, seconds: float | None, examples: float, counter: SharedCounter | None, batch: int) -> None:
+        self._seconds = math.inf if seconds is None else seconds
+        self._examples, self._counter, self._batch = examples, counter, batch
+        self._begin: float | None = None
+        self._step = -1
+        self._has_ended = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> int:
+        now = time.monotonic()
+        self._begin = now if self._begin is None else self._begin
+        if self._has_ended or now - self._begin >= self._seconds:
+            raise StopIteration
+        if self._counter is not None and self._counter.fetch_add(self._batch) >= self._examples:
+            self._has_ended = True
+            raise StopIteration
+        self._step += 1
+        return self._step

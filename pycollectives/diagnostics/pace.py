@@ -38,7 +38,7 @@ class Pace:
     since_s
         Seconds since this rank's newest call.
     waits_for
-        What the rank waits for now; empty if it does not wait.
+        The present wait of the rank, such as "flush"; empty if it does not wait.
     """
 
     group: str

@@ -58,8 +58,8 @@ def preduce(
 ) -> None:
     """Reduce an array in place among the ranks of a group: a P-Reduce (Ripples, section 3); collective among them.
 
-    If `on_failure` is "continue", members that have died are left out. A P-Reduce that a death interrupts is made again
-    by the members that have not completed it, with the values that they had.
+    If `on_failure` is "continue", members that have died are left out, arrays on devices are refused, and each call
+    copies `x`. The survivors of a P-Reduce that a death interrupts receive the same result.
 
     The other ranks take no part, and no object is made for a group. Ranks must perform their common groups in the same
     order. If all members are on one node and `x` has 64 KiB or more, they reduce in shared memory.

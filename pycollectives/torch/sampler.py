@@ -25,8 +25,22 @@ COMPARED = ("examples", "batch_size", "shuffle", "seed", "drop_last")
 """Settings with which a later sampler must agree to continue."""
 
 
-def _integer(what: str, at_least: int) -> Any:
-    return attrs.field(kw_only=True, converter=partial(checked_integer, what, at_least=at_least))
+def _integer(what: str, at_least: int, at_most: int | None = None) -> Any:
+    return attrs.field(kw_only=True, converter=partial(checked_integer, what, at_least=at_least, at_most=at_most))
+
+
+def _truth(what: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what}: expected True or False, got {value!r}")
+    return value
+
+
+def _shuffle(shuffle: bool) -> bool:
+    return _truth("shuffle", shuffle)
+
+
+def _drop_last(drop_last: bool) -> bool:
+    return _truth("drop_last", drop_last)
 
 
 @attrs.frozen
@@ -35,9 +49,9 @@ class SamplerArguments(CounterArguments):
 
     examples: int = _integer("data_source: number of examples", 1)
     batch_size: int = _integer("batch_size", 1)
-    shuffle: bool = attrs.field(kw_only=True, converter=bool)
-    seed: int = _integer("seed", 0)
-    drop_last: bool = attrs.field(kw_only=True, converter=bool)
+    shuffle: bool = attrs.field(kw_only=True, converter=_shuffle)
+    seed: int = _integer("seed", 0, 1 << 63)
+    drop_last: bool = attrs.field(kw_only=True, converter=_drop_last)
     state: dict[str, Any] | None = attrs.field(kw_only=True, metadata=LOCAL)
 
     @property
@@ -67,8 +81,10 @@ class SharedSampler(Sampler[list[int]]):
     as under `policy="full"`: call `flush` of the optimizer after each epoch.
 
     An epoch ends on a rank when it asks for a batch and none is left. A batch of the next epoch that it gets is kept
-    for that epoch. A loop that breaks off an epoch loses the batches that a `DataLoader` has taken in advance. If a
-    rank dies and the others continue, its last batches are lost.
+    for that epoch. An iteration that was broken off, also by `StallError`, continues in the next one, without the
+    batches that a `DataLoader` has taken in advance. If a rank dies and the others continue, its last batches are lost.
+    A rank that replaces it calls `set_epoch`. A sampler has no length, since a rank does not know how many batches it
+    will take.
 
     Parameters
     ----------
@@ -81,11 +97,11 @@ class SharedSampler(Sampler[list[int]]):
     shuffle
         Whether each epoch has an order of its own, which depends on `seed` and on the number of the epoch.
     seed
-        Seed of the orders, the same on all ranks; 0 or more.
+        Seed of the orders, the same on all ranks; 0 to 2^63.
     drop_last
         Whether to leave out the last batch of an epoch if it is not full.
     state
-        What `state_dict` has returned, to continue there.
+        What `state_dict` of one rank has returned, the same on all ranks, to continue there.
     timeout
         Seconds for each call, creation included; None for the communicator's default, `math.inf` for no limit.
 
@@ -131,7 +147,7 @@ class SharedSampler(Sampler[list[int]]):
         """See the class."""
 
         def checked() -> SamplerArguments:
-            if state is not None and not state.keys() >= {"next", *COMPARED}:
+            if state is not None and not (isinstance(state, dict) and state.keys() >= {"next", *COMPARED}):
                 raise ValueError(f"state: expected what state_dict() of a SharedSampler has returned, got {state!r}")
             return SamplerArguments(
                 start=0 if state is None else state["next"],
@@ -152,23 +168,28 @@ class SharedSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Iterate over this rank's batches of the current epoch: lists of indices of examples."""
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        of = self._settings
+        epoch, of = self.epoch, self._settings
         order = self._order(epoch)
         while True:
             number = self.counter.fetch_add(timeout=of.timeout) if self._kept is None else self._kept
             its_epoch, place = divmod(number, self.batches_per_epoch)
             self._kept = number if its_epoch > epoch else None
             if its_epoch > epoch:
+                self.epoch = epoch + 1
                 return
             if its_epoch == epoch:
                 yield order[place * of.batch_size : (place + 1) * of.batch_size]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration, on a rank that replaces a dead one; at least 0."""
+        self.epoch = checked_integer("epoch", epoch, at_least=0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the batch with which a later sampler continues, and the settings: its argument `state`.
 
         Between two epochs of this rank it is the first batch of the next epoch. In an epoch it is the first one that no
-        rank has taken, so that batches which ranks have taken and not finished are lost.
+        rank has taken, so that batches which ranks have taken and not finished are lost. It differs between ranks: save
+        it on one of them.
         """
         of = self._settings
         is_between = self._kept is not None
@@ -179,6 +200,6 @@ class SharedSampler(Sampler[list[int]]):
         if not self._settings.shuffle:
             return list(range(self._settings.examples))
         generator = torch.Generator()
-        generator.manual_seed(self._settings.seed + epoch)
+        generator.manual_seed((self._settings.seed + epoch) % (1 << 63))
         order: list[int] = torch.randperm(self._settings.examples, generator=generator).tolist()
         return order

@@ -103,6 +103,38 @@ def test_a_rank_in_c_and_ranks_that_wait(tmp_path, path):
     assert out.count("sum 3.0") == 3
 
 
+def top(*arguments):
+    return run([sys.executable, "-m", "pycollectives", "top", *map(str, arguments)], limit=60)
+
+
+def test_top_shows_the_ranks_and_leaves_no_file(tmp_path):
+    with job(tmp_path, 3, "flat") as running:
+        once = top("--once", *running.pids)
+        assert once.status == 0, once
+        lines = [line for line in once.out.splitlines() if "gradients" in line]
+        assert [line.split()[1] for line in lines] == ["0", "1", "2"]
+        assert [str(pid) in line for pid, line in zip(running.pids, lines, strict=True)] == [True] * 3
+        assert ["round" in line for line in lines] == [True, False, True], "they wait, but for rank 1"
+        assert not list(tmp_path.glob("*.json"))
+        assert dump(*running.pids).status == 0
+        assert top("--once", *running.pids).status == 0
+        assert len(list(tmp_path.glob("*.json"))) == 3, "files that were there stay"
+        watching = subprocess.Popen(
+            [sys.executable, "-m", "pycollectives", "top", "--interval", "0.2", *map(str, running.pids)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(2)
+        assert watching.poll() is None
+        running.end()
+    out, _ = watching.communicate(timeout=60)
+    assert watching.returncode == 0
+    assert "gradients" in out
+    gone = top("--once", *running.pids)
+    assert gone.status == 1
+    assert "there is no process" in gone.err
+
+
 def test_the_launcher_passes_the_signal_on(tmp_path):
     """One kill for the whole job, on all its machines; the records go where PYC_DUMP_DIR says."""
     if "--oversubscribe" not in launcher():

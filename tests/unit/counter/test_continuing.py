@@ -86,6 +86,14 @@ def test_a_call_that_was_not_counted_is_made_again(survivors, attempts):
     assert survivors.counter.fetch_add(1) == 23
 
 
+def test_what_a_rank_knew_that_died_in_the_recovery_is_kept(survivors):
+    """The next attempt gets the same numbers from a survivor that was told."""
+    survivors.counter._core.request = None
+    states = [other(20, (1, 4, 13)), survivors.counter.read_state((0,))]
+    survivors.counter.fill(states, Deadline(None))
+    assert survivors.counter.read_state((0, 1)) == {"left": False, "known": 20, "served": [[1, 4, 13]]}
+
+
 def test_an_answer_that_has_come_is_returned(survivors):
     """Rank 0's node is dead, and this rank knows most."""
     survivors.counter._core.known = 16

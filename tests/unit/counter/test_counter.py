@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -69,23 +70,37 @@ def test_starts_that_are_refused():
 def test_rank_0_may_be_asleep_or_gone():
     """Its progress thread answers while its application sleeps, and after it has left."""
 
+    has_answers, has_left = threading.Event(), threading.Event()
+
     def program(comm):
         counter = comm.counter()
         if comm.rank == 0:
-            time.sleep(0.3)
+            assert has_answers.wait(LIMIT)
             counter.leave()
+            has_left.set()
             return None
-        begin = time.monotonic()
         for _ in range(10):
             counter.fetch_add(timeout=LIMIT)
-        took = time.monotonic() - begin
-        comm_sleeps = 0.6
-        time.sleep(comm_sleeps)
-        return took, counter.fetch_add(timeout=LIMIT)
+        has_answers.set()
+        assert has_left.wait(LIMIT)
+        return counter.fetch_add(timeout=LIMIT)
 
-    _, (took, last) = run_ranks(2, program, ranks_per_node=1)
-    assert last == 10
-    assert took < LIMIT
+    assert run_ranks(2, program, ranks_per_node=1) == [None, 10]
+
+
+def test_rank_0_answers_in_its_own_calls():
+    """Without a progress thread."""
+    has_ended = threading.Event()
+
+    def program(comm):
+        counter = comm.counter()
+        while comm.rank == 0 and not has_ended.is_set():
+            counter.read()
+        if comm.rank == 1:
+            counter.fetch_add(3, timeout=LIMIT)
+            has_ended.set()
+
+    run_ranks(2, program, ranks_per_node=1, progress="caller")
 
 
 def test_without_progress_on_rank_0_a_call_stalls_and_is_repeated():
@@ -113,6 +128,35 @@ def test_without_progress_on_rank_0_a_call_stalls_and_is_repeated():
 
 
 # --- until
+
+
+def test_a_loop_goes_on_after_a_stall():
+    stalled, both_have_made = threading.Event(), threading.Barrier(2)
+
+    def program(comm):
+        counter = comm.counter()
+        both_have_made.wait(LIMIT)
+        if comm.rank == 0:
+            stalled.wait(LIMIT)
+            comm.mean(0.0, timeout=LIMIT)
+            return None
+        steps = pc.until(examples=2, counter=counter)
+        with comm_limit(comm, 0.1), pytest.raises(pc.StallError):
+            next(steps)
+        stalled.set()
+        left = list(steps)
+        comm.mean(0.0, timeout=LIMIT)
+        return left
+
+    assert run_ranks(2, program, ranks_per_node=1, progress="caller")[1] == [0, 1]
+
+
+@contextlib.contextmanager
+def comm_limit(comm, seconds):
+    """Set the default time limit."""
+    kept, comm._context.timeout = comm._context.timeout, seconds
+    yield
+    comm._context.timeout = kept
 
 
 def test_until_the_work_of_all_is_done():
@@ -157,8 +201,8 @@ def test_until_the_earlier_of_both():
         ({"seconds": -1}, "seconds: expected"),
         ({"examples": 5}, "expected examples and counter together"),
         ({"seconds": 1, "counter": object()}, "expected examples and counter together"),
-        ({"examples": -1, "counter": object()}, "examples: expected"),
-        ({"seconds": 1, "batch": 0}, "batch: expected"),
+        ({"examples": 5, "counter": object()}, "counter: expected what Communicator.counter"),
+        ({"seconds": 1, "batch": 2}, "batch: expected 1 without a counter"),
     ],
 )
 def test_loops_that_are_refused(options, text):

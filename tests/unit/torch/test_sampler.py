@@ -72,6 +72,36 @@ def test_an_epoch_that_others_have_taken_whole_is_empty():
     assert run_ranks(2, program) == [[2, 2, 2], [0, 0, 0, 1]]
 
 
+def test_an_iteration_that_was_broken_off_continues():
+    def program(comm):
+        sampler = pc.torch.SharedSampler(DATA, comm, batch_size=10)
+        begun = []
+        for batch in sampler:
+            begun.append(batch)
+            if len(begun) == 2:
+                break
+        assert sampler.epoch == 0
+        whole = begun + list(sampler)
+        assert sorted(chain.from_iterable(whole)) == list(range(50))
+        assert sampler.epoch == 1
+
+    run_ranks(1, program)
+
+
+def test_a_rank_that_joins_later_sets_its_epoch():
+    def program(comm):
+        sampler = pc.torch.SharedSampler(DATA, comm, batch_size=25)
+        if comm.rank == 0:
+            taken = [len(list(sampler)) for _ in range(3)]
+            comm.mean(0.0, timeout=LIMIT)
+            return taken
+        comm.mean(0.0, timeout=LIMIT)
+        sampler.set_epoch(3)
+        return [len(list(sampler)) for _ in range(2)]
+
+    assert run_ranks(2, program) == [[2, 2, 2], [1, 2]]
+
+
 def test_it_continues_where_a_state_says():
     def program(comm):
         sampler = pc.torch.SharedSampler(DATA, comm, batch_size=10)
@@ -96,12 +126,15 @@ def test_it_continues_where_a_state_says():
         ({"batch_size": 0}, "batch_size: expected at least 1"),
         ({"batch_size": 51, "drop_last": True}, "batch_size: expected at most the 50 examples with drop_last"),
         ({"batch_size": 8, "seed": -1}, "seed: expected at least 0"),
+        ({"batch_size": 8, "seed": 1 << 64}, "seed: expected at most"),
+        ({"batch_size": 8, "shuffle": "False"}, "shuffle: expected True or False"),
         ({"batch_size": 8, "state": {}}, "state: expected what state_dict"),
+        ({"batch_size": 8, "state": 5}, "state: expected what state_dict"),
     ],
 )
 def test_arguments_that_are_refused(options, text):
     def program(comm):
-        expected = ValueError if comm.rank == 0 else pc.MismatchError
+        expected = (ValueError, TypeError) if comm.rank == 0 else pc.MismatchError
         with pytest.raises(expected, match=text):
             pc.torch.SharedSampler(DATA, comm, **(options if comm.rank == 0 else {"batch_size": 8}))
 
