@@ -122,7 +122,7 @@ class Fleet(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all processes: what is measured next needs the cores."""
+        """End all processes, since the next measurement needs the cores."""
         ranks = [int(file.read_text()) for file in self._folder.glob("*.pid")]
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
