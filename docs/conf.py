@@ -10,7 +10,7 @@ import re
 import sys
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from unittest.mock import MagicMock
 
 DOCS = Path(__file__).resolve().parent
@@ -96,7 +96,9 @@ def _imitate_torch() -> None:
     torch.optim.Optimizer = type("Optimizer", (), {})
     torch.compiler.disable = lambda function: function
     torch.nn.Module = type("Module", (), {"__module__": "torch.nn"})
-    sys.modules["torch"] = torch
+    torch.utils.data.Sampler = types.new_class("Sampler", (Generic[TypeVar("T")],))
+    sys.modules["torch"], sys.modules["torch.utils"] = torch, torch.utils
+    sys.modules["torch.utils.data"] = torch.utils.data
 
 
 def _read_numpy_style(app: Sphinx, what: str, name: str, item: object, options: Any, lines: list[str]) -> None:

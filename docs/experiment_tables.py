@@ -16,9 +16,9 @@ __all__ = [
     "accuracy_compared",
     "experiment_results",
     "experiments_section",
+    "measured_by_load",
     "methods_compared",
     "policies_measured",
-    "servers_measured",
 ]
 
 
@@ -160,11 +160,12 @@ def methods_compared() -> str:
     return markdown(["your ranks", "use", "speedup measured", "needs"], rows)
 
 
-def servers_measured() -> str:
+def measured_by_load(name: str) -> str:
+    """Return the table of an experiment with a row for each method and a column for each load."""
     for found in experiment_results():
-        if found["name"] == "servers":
+        if found["name"] == name:
             return f"On {found['machine']}; commit {found['commit']}.\n\n" + servers_table(found)
-    return "Not measured yet: `python docs/generate.py --experiments servers`."
+    return f"Not measured yet: `python docs/generate.py --experiments {name}`."
 
 
 def experiments_section() -> str:

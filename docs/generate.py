@@ -29,6 +29,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,9 +42,9 @@ from experiment_tables import (  # noqa: E402
     accuracy_compared,
     experiment_results,
     experiments_section,
+    measured_by_load,
     methods_compared,
     policies_measured,
-    servers_measured,
 )
 from measurements import (  # noqa: E402
     MEASUREMENTS,
@@ -241,7 +242,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
     "methods": methods_compared,
-    "servers": servers_measured,
+    "servers": partial(measured_by_load, "servers"),
+    "all-methods": partial(measured_by_load, "methods"),
     "experiments": experiments_section,
     "groups": groups_table,
     "workers": workers_table,
