@@ -160,6 +160,10 @@ def methods_compared() -> str:
     return markdown(["your ranks", "use", "speedup measured", "needs"], rows)
 
 
+MOST_NAMED = 8
+"""Jobs that are named if they are not measured."""
+
+
 def measured_by_load(name: str) -> str:
     """Return the table of an experiment with a row for each method and a column for each load."""
     for found in experiment_results():
@@ -186,5 +190,8 @@ def experiments_section() -> str:
         run = {(result["job"], result["seed"]) for result in found["results"]}
         left = sorted({job.name for job in experiment.jobs for seed in experiment.seeds if (job.name, seed) not in run})
         if left:
-            parts.append(f"Not measured yet of `{experiment.name}`, with all its seeds: {', '.join(left)}.")
+            names = ", ".join(f"`{name}`" for name in left[:MOST_NAMED])
+            if len(left) > MOST_NAMED:
+                names = f"{len(left)} of {len(experiment.jobs)} jobs"
+            parts.append(f"Not measured yet of `{experiment.name}`, with all its seeds: {names}.")
     return "\n\n".join(parts)

@@ -71,7 +71,7 @@ def show(name: str) -> None:
     "-o",
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="JSON file for the results.  [default: NAME.json]",
+    help="JSON file for the results.  [default: NAME.json, or NAME-part.json with one of the options above]",
 )
 def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, path: Path | None) -> None:
     """Run an experiment, NAME or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
@@ -94,7 +94,8 @@ def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, 
     try:
         experiment = find(name).part(only, seeds, ranks)
         require(experiment, world.size)
-        path = path or Path(f"{experiment.name}.json")
+        is_part = only or seeds is not None or ranks is not None
+        path = path or Path(f"{experiment.name}{'-part' if is_part else ''}.json")
         if world.rank == 0:
             _require_writable(path)  # fail now rather than after the run
         say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")

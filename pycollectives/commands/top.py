@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,8 +15,6 @@ from ..diagnostics.pace import paces
 from .dump import chosen
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import RenderableType
 
     from ..diagnostics.pace import Pace
@@ -35,8 +34,9 @@ TIMEOUT_S = 5.0
 def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None:
     """Show how fast the ranks of a running program are, on this machine, until it ends or you press Ctrl-C.
 
-    Columns: the time of a step, from call to call; the share of it in calls; the share of rounds without the rank's
-    data; the rounds that it has not received and others have; the time since its newest call; its present wait.
+    Columns: the time of a step, from result to result; the share of it from a call to its result; the share of rounds
+    without the rank's data; the rounds that it has not received and others have; the time since its newest call; its
+    present wait. Below the table: processes that do not answer, such as stopped ones.
     Without PIDs, the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and writes
     its flight record, as for `dump`.
     """
@@ -45,37 +45,39 @@ def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None
 
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
     asked = list(pids) or chosen(every)
-    found, silent = _look(asked)
-    if once or not found:
-        console.print(_table(found))
-        if silent:
-            raise click.ClickException("; ".join(silent))
-        return
-    with contextlib.suppress(KeyboardInterrupt), Live(_table(found), console=console, auto_refresh=False) as live:
-        while found:
-            time.sleep(interval)
-            found, _ = _look(asked)
-            if found:
-                live.update(_table(found), refresh=True)
-
-
-def _look(pids: list[int]) -> tuple[list[Pace], list[str]]:
-    """Return the paces now, and a line for each process without a record. Leaves no new file behind."""
-    before: set[Path] = flight.files_of(pids)
-    documents, silent = flight.request(pids, TIMEOUT_S)
-    for path in documents:
-        if path not in before:
+    before: set[Path] = flight.files_of(asked)
+    try:
+        found, silent = _look(asked, before)
+        if once or not found:
+            console.print(_table(found, [] if once else silent))
+            if silent:
+                raise click.ClickException("; ".join(silent))
+            return
+        with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+            while any(Path("/proc", str(pid)).exists() for pid in asked):
+                live.update(_table(found, silent), refresh=True)
+                time.sleep(interval)
+                found, silent = _look(asked, before)
+    finally:
+        for path in flight.files_of(asked) - before:
             path.unlink(missing_ok=True)
+
+
+def _look(pids: list[int], kept: set[Path]) -> tuple[list[Pace], list[str]]:
+    """Return the paces now, and a line for each process without a record. Deletes all records but `kept`."""
+    documents, silent = flight.request(pids, TIMEOUT_S)
+    for path in documents.keys() - kept:
+        path.unlink(missing_ok=True)
     return paces(documents.values()), silent
 
 
-def _table(found: list[Pace]) -> RenderableType:
+def _table(found: list[Pace], silent: list[str]) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
     if not found:
-        return "No communicator with collectives is open."
-    columns = ("rank", "pid", "collective", "step", "in calls", "absent", "behind", "newest call", "waits for")
+        return "\n".join(["No communicator with collectives is open.", *silent])
+    columns = ("rank", "pid", "collective", "step", "call to result", "absent", "behind", "newest call", "waits for")
     tables = []
     for group in dict.fromkeys(pace.group for pace in found):
         table = Table(*columns, title=f"Communicator {group}")
@@ -83,7 +85,7 @@ def _table(found: list[Pace]) -> RenderableType:
             if pace.group == group:
                 table.add_row(*_cells(pace))
         tables.append(table)
-    return Group(*tables)
+    return Group(*tables, *silent)
 
 
 def _cells(pace: Pace) -> tuple[str, ...]:

@@ -98,7 +98,8 @@ def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Docum
             time.sleep(POLL_S)
         if new:  # it is complete: the engine writes another file and renames it
             path = max(new, key=lambda file: file[1])[0]
-            documents[path] = json.loads(path.read_text())
+            with contextlib.suppress(FileNotFoundError):  # another command has deleted it
+                documents[path] = json.loads(path.read_text())
         else:
             silent.append(f"process {pid} {_excuse(pid, folder, timeout)}")
     return documents, silent

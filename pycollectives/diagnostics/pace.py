@@ -27,9 +27,9 @@ class Pace:
     collective, rank, pid
         The name of the collective, the rank, and its process.
     step_s
-        Median seconds from call to call; None with fewer than two calls.
+        Median seconds from one received round to the next; None with fewer than two.
     waiting
-        Share of this time in calls, 0 to 1.
+        Share of this time from a call to its result, 0 to 1. Work between `contribute` and `wait` counts too.
     absent
         Share of the rounds without this rank's data, 0 to 1, of those in all records; None if no record has
         contributors.
@@ -64,14 +64,14 @@ def paces(documents: Iterable[Document]) -> list[Pace]:
         for group, records in sorted(groups.items())
         for number, name in sorted({(c["collective"], c["name"]) for r in records for c in r["collectives"]})
         for record in sorted(records, key=lambda one: int(one["rank"]))
-        if number > 0 and any(c["collective"] == number for c in record["collectives"])
+        if number > 0 and any(c["collective"] == number and c["state"] != "ended" for c in record["collectives"])
     ]
 
 
 def _pace(group: str, name: str, number: int, record: Record, records: list[Record]) -> Pace:
-    calls = sorted((r["called_s"], r.get("given_s")) for r in record["rounds"] if _is_call(r, number))
-    steps = [after - before for (before, _), (after, _) in pairwise(calls)]
-    waited = sum(given - called for called, given in calls[:-1] if given is not None)
+    received = [r for r in record["rounds"] if r["collective"] == number and "given_s" in r]
+    steps = [after["given_s"] - before["given_s"] for before, after in pairwise(received)]
+    waited = sum(r["given_s"] - r.get("called_s", r["given_s"]) for r in received[1:])
     present = {
         r["round"]: record["rank"] in r["contributors"]
         for each in records
@@ -86,16 +86,12 @@ def _pace(group: str, name: str, number: int, record: Record, records: list[Reco
         rank=record["rank"],
         pid=record["pid"],
         step_s=statistics.median(steps) if steps else None,
-        waiting=waited / sum(steps) if steps else None,
+        waiting=min(waited / sum(steps), 1.0) if sum(steps) > 0 else None,
         absent=1 - sum(present.values()) / len(present) if present else None,
         behind=newest - _received(record, number),
         since_s=record["since_call_s"],
         waits_for=described.get("wait", {}).get("for", ""),
     )
-
-
-def _is_call(of_round: Record, number: int) -> bool:
-    return bool(of_round["collective"] == number and "called_s" in of_round)
 
 
 def _received(record: Record, number: int) -> int:

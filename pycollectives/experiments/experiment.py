@@ -122,7 +122,9 @@ class Experiment:
         if not chosen:
             names = ", ".join(job.name for job in self.jobs)
             raise ValueError(f"only: expected a part of the name of a job ({names}); got {', '.join(only)!r}")
-        chosen |= {job.baseline for job in self.jobs if job.name in chosen and job.baseline is not None}
+        for job in reversed(self.jobs):  # a baseline is before its jobs
+            if job.name in chosen and job.baseline is not None:
+                chosen.add(job.baseline)
         numbers = self.seeds
         if seeds is not None:
             texts = [text.strip() for text in seeds.split(",")]

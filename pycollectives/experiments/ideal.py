@@ -40,7 +40,8 @@ def ideal_steps_per_s(settings: Settings, plan: Plan) -> float | None:
     speed, the result is the speed of ranks that never wait.
     """
     if settings.by_speed:
-        return float(np.mean(1 / plan.seconds.mean(axis=1))) if plan.seconds.any() else None
+        seconds = plan.seconds.mean(axis=1)
+        return float(np.mean(1 / seconds)) if seconds.all() else None
     method = settings.method
     model = cast("type[Synchronizer]", METHODS.find(method))
     found = model.simulated(**{"seed": settings.seed, **method.options})

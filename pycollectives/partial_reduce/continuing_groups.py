@@ -50,9 +50,10 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
         """Make the part of a communicator: see `Context.part`."""
         self._performed = [0] * context.communicator.size
         self._results: dict[int, Array] = {}  # the newest with each rank, as bytes
-        self._group: tuple[int, ...] = ()  # of the call that is under way, also after its time limit
-        self._values = self._kept = np.empty(0, np.uint8)  # its values, and a copy from its begin
-        self._received: Array | None = None  # its result, from another member
+        self._group: tuple[int, ...] = ()  # of the call that has not completed, also after its time limit
+        self._values: Array | None = None  # ... its values, while the program is in it
+        self._kept = np.empty(0, np.uint8)  # ... and a copy from its begin
+        self._received: Array | None = None  # ... its result, from another member
         super().__init__(context, context.checked("preduce", Arguments, name="preduce"), Deadline(None))
 
     def _made_for_members(self, deadline: Deadline) -> ExplicitGroups:
@@ -68,38 +69,67 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
         except (TypeError, ValueError):
             deadline = Deadline(None)  # `prepared` refuses it, so that the other members learn of it
 
+        has_begun = False
+
         def action() -> None:
+            nonlocal has_begun
             groups = self._engine_side
             places = [self._members.index(rank) for rank in group if rank in self._members]
             perform = groups.prepared(x, places, op, timeout, stream, caller=caller, on_host=True)
-            self._begin(array_of(x), tuple(group))
+            if not has_begun:
+                self._begin(array_of(x), tuple(group))
+                has_begun = True
             try:
-                if self._received is not None:
+                if self._received is not None and self._values is not None:
                     np.copyto(self._values, self._received)
                 elif perform is not None:
                     perform(timeout=seconds_of(deadline))
-            except Exception as error:
-                if not isinstance(error, RankFailedError | StallError):  # otherwise it may be made again
-                    self._end()
+            except (RankFailedError, StallError):
                 raise
-            result = self._values.copy()
-            for rank in group:
-                self._performed[rank] += rank != self._rank
-                self._results[rank] = result
-            self._end()
+            except Exception:
+                self._end()
+                raise
+            self._complete()
 
-        self._run(action, deadline)
+        try:
+            self._run(action, deadline)
+        except BaseException:
+            if has_begun:
+                self._give_up()
+            raise
 
     def _begin(self, array: Array, group: tuple[int, ...]) -> None:
-        """Keep a copy of the values, unless the call is made again."""
-        values = array.reshape(-1).view(np.uint8)
-        if self._group == group and values.ctypes.data == self._values.ctypes.data:
-            return
-        self._group, self._values, self._kept, self._received = group, values, values.copy(), None
+        """Keep a copy of the values. If the call before was given up, and this is another one, forget that one."""
+        if self._group != group:
+            if self._received is not None:
+                self._count(self._received)
+            self._received = None
+        self._group, self._values = group, array.reshape(-1).view(np.uint8)
+        self._kept = self._values.copy()
+
+    def _complete(self) -> None:
+        assert self._values is not None
+        self._count(self._values.copy())
+        self._end()
+
+    def _count(self, result: Array) -> None:
+        for rank in self._group:
+            if rank != self._rank:
+                self._performed[rank] += 1
+                self._results[rank] = result
 
     def _end(self) -> None:
-        self._group, self._received = (), None
-        self._values = self._kept = np.empty(0, np.uint8)
+        self._group, self._values, self._kept, self._received = (), None, np.empty(0, np.uint8), None
+
+    def _give_up(self) -> None:
+        """Leave a call that has not completed. If the engine has stopped, its array is as it was at the begin."""
+        with self._in_use:
+            try:
+                self._context.engine.check_usable()
+            except RankFailedError:
+                if self._values is not None:
+                    np.copyto(self._values, self._kept)
+            self._values = None
 
     @property
     def cache(self) -> tuple[int, int]:
@@ -117,24 +147,22 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
         """See `Recoverable.read_state`."""
         del lost
         self._core = None
-        np.copyto(self._values, self._kept)
-        return State(self._rank, list(self._performed), list(self._group), self._values.size)._asdict()
+        if self._values is not None:
+            np.copyto(self._values, self._kept)
+        return State(self._rank, list(self._performed), list(self._group), self._kept.size)._asdict()
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
         """See `Recoverable.fill`."""
         survivors = [State(**state) for state in states]
         (own,) = (state for state in survivors if state.rank == self._rank)
-        sources: dict[tuple[int, ...], tuple[int, State]] = {}  # a rank with the result, by group
+        self._received = None  # of an attempt that another death has interrupted
         for state in survivors:
-            for other in survivors:
-                if state.lacks(other):
-                    sources.setdefault(tuple(state.group), (state.nbytes, other))
-        for group, (nbytes, source) in sorted(sources.items()):
-            is_source = source.rank == self._rank
-            member = next(state.rank for state in survivors if tuple(state.group) == group)
-            values = self._results[member] if is_source else np.zeros(nbytes, np.uint8)
-            values = self.shared_bytes(values, "preduce", deadline) if nbytes else values
-            if self._group == group:
+            source = next((other for other in survivors if state.lacks(other)), None)
+            if source is None:
+                continue
+            values = self._results[state.rank] if source is own else np.zeros(state.nbytes, np.uint8)
+            values = self.shared_bytes(values, "preduce", deadline) if state.nbytes else values
+            if state is own:
                 self._received = values
         for state in survivors:
             if state is not own and not own.lacks(state) and not state.lacks(own):

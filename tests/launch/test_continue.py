@@ -39,6 +39,7 @@ AVERAGES = (
     "servers.py bsp nodef",
     "counts.py 7",
     "preduces.py 3",
+    "preduces.py same",
 )
 """Programs in which ranks die that average models."""
 SHAPES = ("all", "1", "2")

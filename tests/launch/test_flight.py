@@ -114,7 +114,7 @@ def test_top_shows_the_ranks_and_leaves_no_file(tmp_path):
         lines = [line for line in once.out.splitlines() if "gradients" in line]
         assert [line.split()[1] for line in lines] == ["0", "1", "2"]
         assert [str(pid) in line for pid, line in zip(running.pids, lines, strict=True)] == [True] * 3
-        assert ["round" in line for line in lines] == [True, False, True], "they wait, but for rank 1"
+        assert ["round" in line for line in lines] == [True, False, True], "rank 1 does not wait"
         assert not list(tmp_path.glob("*.json"))
         assert dump(*running.pids).status == 0
         assert top("--once", *running.pids).status == 0

@@ -130,7 +130,7 @@ def test_as_json(tmp_path):
     assert outcome.status == 0
     document = json.loads(outcome.out)
     assert document == json.loads(path.read_text())
-    assert len(document["allreduce"]["schedule"]) == 4
+    assert len(document["allreduce"]["schedule"]) in (4, 5)  # one more if another choice than the built-in was faster
 
 
 def test_nothing_is_written_when_the_time_is_up_at_once(tmp_path):

@@ -1,7 +1,8 @@
 """Ranks die one after the other, and the others continue to reduce in groups that the program names.
 
-preduces.py RANKS LARGEST APART STEPS SEED VICTIM...: all ranks have the same list of groups of 2 to LARGEST ranks. In
-each, rank r gives 1 in element r. All survivors of a group receive the same sum, with a 1 of each of them.
+preduces.py RANKS LARGEST APART STEPS SEED VICTIM...: all ranks have the same list of groups of 2 to LARGEST ranks. If
+LARGEST is "same", there are 20 times as many, of all ranks. In each, rank r gives 1 in element r. All survivors of a
+group receive the same sum, with a 1 of each of them.
 """
 
 import random
@@ -18,6 +19,8 @@ steps, seed, *victims = map(int, numbers)
 APART_S = float(apart)
 source = random.Random(f"{seed} {WORLD.rank}")
 shared = random.Random(seed)
+is_same = largest == "same"
+steps *= 20 if is_same else 1
 
 comm = pc.Communicator(WORLD, on_failure="continue", timeout=30)
 repeated = 1 if seed % 2 else 1 << 14  # by messages, or in shared memory
@@ -28,7 +31,7 @@ with comm:
         die_later(source.uniform(0.0, 0.4) * APART_S + APART_S * victims.index(comm.rank))
     pause = APART_S * len(victims) / steps
     for step in range(steps):
-        group = shared.sample(range(comm.size), shared.randint(2, int(largest)))
+        group = range(comm.size) if is_same else shared.sample(range(comm.size), shared.randint(2, int(largest)))
         time.sleep(source.uniform(0, pause))
         if comm.rank in group:
             ones = np.zeros((repeated, comm.size))

@@ -40,9 +40,23 @@ def test_steps_waits_and_absences():
 def test_a_round_that_was_not_received_is_no_call():
     rounds = [given(0, 1.0, 0.1, 0), {"round": 1, "state": "complete", "contributors": [1]}, given(2, 4.0, 0.1, 0)]
     (pace,) = paces([document(0, rounds)])
-    assert pace.step_s == 3.0
+    assert pace.step_s == pytest.approx(3.0)
     assert pace.waiting == pytest.approx(0.1 / 3)
     assert pace.absent == pytest.approx(1 / 3)
+
+
+def test_late_calls_are_calls():
+    """They receive a round without waiting for it, and its record has no time of a call."""
+    late = [{"round": k, "state": "given", "given_s": 1.0 + k, "contributors": [1]} for k in range(1, 4)]
+    (pace,) = paces([document(0, [given(0, 1.0, 0.0, 0), *late, given(4, 4.5, 0.5, 0)])])
+    assert pace.step_s == 1.0
+    assert pace.waiting == pytest.approx(0.5 / 4)
+
+
+def test_an_ended_collective_is_left_out():
+    one = document(0, [given(0, 1.0, 0.0, 0)])
+    one["communicators"][0]["collectives"][1]["state"] = "ended"
+    assert paces([one]) == []
 
 
 def test_collectives_without_contributors():

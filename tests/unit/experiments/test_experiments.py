@@ -75,12 +75,20 @@ def test_an_ideal_by_speed_waits_for_nobody():
     assert ideal_steps_per_s(Settings(method=Choice.parse("ad-psgd"), by_speed=True), plan) == pytest.approx(7.5)
 
 
+def test_an_ideal_of_a_rank_that_takes_no_time_is_unknown():
+    plan = SimpleNamespace(steps=5, settle_every=None, seconds=np.array([[0.0] * 5, [0.2] * 5]))
+    assert ideal_steps_per_s(Settings(method=Choice.parse("ad-psgd"), by_speed=True), plan) is None
+
+
 def test_a_part_of_an_experiment(tmp_path):
     (tmp_path / "two.toml").write_text(MINIMAL)
     whole = find(str(tmp_path / "two.toml"))
     assert whole.part() == whole
     assert [job.name for job in whole.part(["b"]).jobs] == ["a", "b"], "with the baseline"
     assert [job.name for job in whole.part(["a"]).jobs] == ["a"]
+    chain = find("hop-graphs")
+    names = {job.name for job in chain.part(["staleness 5, one 4x slower"]).jobs}
+    assert {job.baseline for job in chain.jobs if job.name in names} <= {*names, None}, "and theirs"
     part = whole.part(seeds="4, 5", ranks=3)
     assert (part.seeds, part.ranks, part.jobs) == ((4, 5), 3, whole.jobs)
     with pytest.raises(ValueError, match=r"only: expected a part of the name of a job \(a, b\); got 'c'"):

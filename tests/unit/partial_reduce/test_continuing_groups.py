@@ -61,7 +61,9 @@ class Survivors:
         self.context.limit = self.checked_limit
         self.others = {0: self.state(0), 2: self.state(2)}
         self.members = (0, 1, 2)
-        self.given, self.from_others, self.stalls = [], np.zeros(2), 0
+        self.given, self.from_others, self.stalls, self.second = [], np.zeros(2), 0, {}
+        self.is_stopped = False
+        self.context.engine.check_usable = self.check_usable
         self.groups = ContinuingGroups(self.context)
 
     @staticmethod
@@ -79,18 +81,27 @@ class Survivors:
     def state(rank, performed=(0, 0, 0, 0), group=(), nbytes=0):
         return {"rank": rank, "performed": list(performed), "group": list(group), "nbytes": nbytes}
 
+    def check_usable(self):
+        if self.is_stopped:
+            raise DEAD
+
     def shared(self, values, what, deadline):
         self.given.append(values.copy())
         return values | self.from_others.view(np.uint8)
 
     def recover(self, error, epoch, deadline):
+        self.is_stopped = True
         if self.stalls:
             self.stalls -= 1
             raise StallError("a survivor computes")
+        self.is_stopped = False
         self.context.membership.members = self.members
-        own = self.groups.read_state((3,))
-        self.groups.fill([*self.others.values(), own], deadline)
-        self.groups.remake(self.groups._arguments, deadline)
+        for others in (self.others, self.second):
+            if others:
+                own = self.groups.read_state((3,))
+                states = sorted([*others.values(), own], key=lambda state: state["rank"])
+                self.groups.fill(states, deadline)
+                self.groups.remake(self.groups._arguments, deadline)
         self.context.membership.epoch += 1
         self.groups.resume()
 
@@ -141,16 +152,83 @@ def test_a_result_is_given_to_the_members_that_lack_it(survivors):
     assert survivors.groups._performed == [1, 0, 1, 0]
 
 
+def stalled(survivors, x, group):
+    """Make a call that a death interrupts, and whose recovery stalls."""
+    PlayedGroups.errors, survivors.stalls = [DEAD], 1
+    with pytest.raises(StallError):
+        survivors.reduce(x, group)
+
+
 def test_a_call_that_stalls_in_a_recovery_is_made_again(survivors):
     x = np.ones(2)
-    PlayedGroups.errors = [DEAD]
-    survivors.stalls = 1
-    with pytest.raises(StallError):
-        survivors.reduce(x, [0, 1, 3])
+    stalled(survivors, x, [0, 1, 3])
+    assert x.tolist() == [1, 1]
     PlayedGroups.errors = [DEAD]
     survivors.reduce(x, [0, 1, 3])
     assert x.tolist() == [11, 11]
     assert PlayedGroups.calls[-1] == [0, 1]
+
+
+def test_after_a_stall_the_array_is_the_program_s(survivors):
+    """A later recovery does not write to it; a result that another member has is for the same call."""
+    x = np.ones(2)
+    stalled(survivors, x, [0, 1])
+    x[:] = 123
+    survivors.others[0] = survivors.state(0, (0, 1, 0, 0))
+    survivors.from_others = np.full(2, 42.0)
+    survivors.recover(None, 0, Deadline(None))
+    assert x.tolist() == [123, 123]
+    survivors.reduce(x, [0, 1])
+    assert x.tolist() == [42, 42]
+    survivors.reduce(x, [0, 1])
+    assert x.tolist() == [52, 52]
+    assert survivors.groups._performed == [2, 0, 0, 0]
+
+
+def test_another_call_after_a_stall_forgets_the_first_one(survivors):
+    stalled(survivors, np.ones(2), [0, 1])
+    survivors.others[0] = survivors.state(0, (0, 1, 0, 0))
+    survivors.recover(None, 0, Deadline(None))
+    survivors.reduce(np.ones(2), [1, 2])
+    assert survivors.groups._performed == [1, 0, 1, 0], "the first counts as completed, as it does on rank 0"
+
+
+def test_ranks_may_be_in_the_next_call_of_the_same_group(survivors):
+    """Rank 2 lacks the first (0, 1, 2); this rank has completed it, and is in the second one."""
+    x = np.ones(2)
+    survivors.reduce(x, [0, 1, 2])
+    survivors.reduce(np.full(2, 90.0), [0, 1])
+    survivors.others = {
+        0: survivors.state(0, (0, 2, 1, 0), (0, 1, 2), 16),
+        2: survivors.state(2, (0, 0, 0, 0), (0, 1, 2), 16),
+    }
+    PlayedGroups.errors = [DEAD]
+    survivors.reduce(x, [0, 1, 2])
+    assert x.tolist() == [21, 21], "performed, and not the first result again"
+    assert PlayedGroups.calls[-2:] == [[0, 1, 2], [0, 1, 2]]
+    assert survivors.groups._performed == [3, 0, 2, 0]
+
+
+def test_the_result_of_the_call_that_a_rank_lacks_is_given(survivors):
+    """Not the newest, which is of another group."""
+    survivors.reduce(np.ones(2), [1, 2])
+    survivors.reduce(np.full(2, 90.0), [0, 1])
+    survivors.others = {0: survivors.state(0, (0, 1, 0, 0)), 2: survivors.state(2, group=(1, 2), nbytes=16)}
+    PlayedGroups.errors = [DEAD]
+    survivors.reduce(np.zeros(2), [1, 2])
+    (given,) = survivors.given
+    assert given.view(np.float64).tolist() == [11, 11]
+
+
+def test_a_result_of_an_interrupted_attempt_is_forgotten(survivors):
+    """The rank that had it has died before all had received it: all perform the group again."""
+    x = np.ones(2)
+    PlayedGroups.errors = [DEAD]
+    survivors.others[0] = survivors.state(0, (0, 1, 0, 0))
+    survivors.from_others = np.full(2, 42.0)
+    survivors.second = {2: survivors.state(2)}
+    survivors.reduce(x, [0, 1, 2])
+    assert x.tolist() == [11, 11]
 
 
 def test_another_thread_does_not_disturb_it(survivors, monkeypatch):
