@@ -57,7 +57,8 @@ def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None
             while any(Path("/proc", str(pid)).exists() for pid in asked):
                 live.update(_table(found, silent), refresh=True)
                 time.sleep(interval)
-                found, silent = _look(asked, before)
+                newest, silent = _look(asked, before)
+                found = newest or found
     finally:
         for path in flight.files_of(asked) - before:
             path.unlink(missing_ok=True)

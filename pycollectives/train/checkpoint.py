@@ -87,8 +87,14 @@ def save(
     newest = reduced(comm, training.position, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
     arrays = pack(replica.model, optimizer=replica.optimizer, **others)
-    where: dict[str, Any] = {"ranks": comm.size, "number": training.number, "together": training.together}
-    where |= {"settled": training.settled, "setting": dict(setting)}
+    where = {
+        "ranks": comm.size,
+        "number": training.number,
+        "taken": training.taken,
+        "by_speed": training.by_speed,
+        "settled": training.settled,
+        "setting": dict(setting),
+    }
     _together(comm, lambda: _write(_file_of(folder / name, comm.rank), arrays, where))
     _together(comm, lambda: _require_all(folder / name, comm.size), by=0)
     _together(comm, lambda: replace(folder / "latest", name), by=0)
@@ -202,11 +208,14 @@ def _take_up(
         before = where["setting"].get(key)
         if before != value:
             raise ValueError(f"{whole} is of a run with {key} = {_typed(before)}, here it is {_typed(value)}")
-    begun = where["together" if training.by_speed else "number"]
+    taken, by_speed = where.get("taken", 0), where.get("by_speed")
+    if training.by_speed and by_speed and by_speed != training.by_speed:  # batches have another length
+        taken = taken // by_speed * training.by_speed
+    begun = taken // training.by_speed if training.by_speed else where["number"]
     if begun > training.steps:
         raise ValueError(f"{whole} is of a run that has taken {begun} steps, here are {training.steps}")
     unpack(file, replica.model, optimizer=replica.optimizer, **others)
-    training.number, training.together, training.settled = where["number"], where["together"], where["settled"]
+    training.number, training.taken, training.settled = where["number"], taken, where["settled"]
 
 
 def _typed(setting: Any) -> str:

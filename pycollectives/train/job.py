@@ -248,7 +248,9 @@ class _Member:
         settings = self.settings
         self.plan = Plan.of(settings, rank=self.number, ranks=self.ranks)
         steps_of = self.plan.batches.steps_per_epoch
-        self.training = Training(self.plan.steps, self.plan.settle_every, by_speed=settings.by_speed)
+        self.training = Training(
+            self.plan.steps, self.plan.settle_every, by_speed=self.ranks if settings.by_speed else None
+        )
         schedule = SCHEDULES.make(settings.schedule)
         self.model = MODELS.make(settings.model, self.plan.dataset, seed=settings.seed)
         placement.place(self.model)
@@ -259,7 +261,7 @@ class _Member:
 
     def _position(self, number: int) -> int:
         """Return the step of all ranks together that a step of this rank is part of."""
-        return self.training.together if self.training.by_speed else number
+        return self.training.current if self.training.by_speed else number
 
     def train(self, comm: Communicator, control: ControlChannel, placement: Placement, *, resume: bool) -> Summary:
         """Train until all steps are taken or a rank is stopped; collective. Start from the rank furthest ahead."""
@@ -310,7 +312,7 @@ class _Member:
             active=_ratio(sums["active"], sums["steps"]),
             late=_ratio(sums["late"], sums["steps"]),
             missed=_ratio(sums["missed"], sums["steps"]),
-            skipped=_ratio(come_to - sums["steps"], come_to),
+            skipped=0.0 if self.settings.by_speed else _ratio(come_to - sums["steps"], come_to),
             not_finite=int(sums["not_finite"]),
             is_same_on_all_ranks=same,
             curve=points,
@@ -342,7 +344,8 @@ class _Member:
                         results = (path for pattern in RESULTS for path in folder.parent.glob(pattern))
                         checkpoint.forget(folder, comm.mpi_comm, results)
                 path = settings.output / f"metrics-rank-{self.number:04d}.jsonl"
-                metrics = Metrics(path, training.position, self.clock)
+                first = -(-training.taken // self.ranks) if settings.by_speed else training.number
+                metrics = Metrics(path, first, self.clock)
                 observers.append(stack.enter_context(contextlib.closing(metrics)))
                 on_settled += [partial(self._flush, metrics), partial(checkpoint.save, *arguments)]
             if comm.rank == 0:
@@ -353,7 +356,7 @@ class _Member:
                     progress = Progress(str(settings.method), training.position, training.steps)
                     observers.append(stack.enter_context(progress))
             if settings.by_speed:
-                training.shared = BySpeed(comm.counter(training.together * self.ranks, name="batches"), self.ranks)
+                training.shared = BySpeed(comm.counter(training.taken, name="batches"), self.ranks)
             control.barrier()
             if not self.has_begun:
                 self.clock.start(totals.elapsed_s)

@@ -37,16 +37,16 @@ class BySpeed:
         self._counter, self._ranks = counter, ranks
         self._kept: int | None = None  # taken, and of a step after an end
 
-    def take(self, end: int) -> tuple[int, int] | None:
-        """Return the step and the place of the next batch before step `end`; None if none is left."""
-        taken = self._counter.fetch_add() if self._kept is None else self._kept
-        number, place = divmod(taken, self._ranks)
-        self._kept = taken if number >= end else None
-        return None if number >= end else (number, place)
+    def take(self, end: int) -> int | None:
+        """Return the number of the next batch before step `end`; None if none is left."""
+        number = self._counter.fetch_add() if self._kept is None else self._kept
+        is_later = number >= end * self._ranks
+        self._kept = number if is_later else None
+        return None if is_later else number
 
-    def position(self, end: int) -> int:
-        """Return the number of whole steps that ranks have taken before step `end`."""
-        return min(self._counter.read() // self._ranks, end)
+    def taken(self, end: int) -> int:
+        """Return the number of batches that ranks have taken before step `end`."""
+        return min(self._counter.read(), end * self._ranks)
 
 
 @dataclass
@@ -65,10 +65,10 @@ class Training:
     settled
         How often replicas were made equal by `settle_every`: the same on every rank, while steps may differ.
     by_speed
-        Whether ranks take batches by their speed; then `shared` must be set before `run`.
-    together
-        By speed: the step of all ranks together to which this rank's newest batch belongs, or, between two runs, the
-        next one.
+        If ranks take batches by their speed: the batches of a step, as many as ranks at the beginning; otherwise None.
+        Then `shared` must be set before `run`.
+    taken
+        By speed: the batches of all ranks up to the newest that this rank has taken, or between two runs all of them.
     shared
         By speed: the batches.
     """
@@ -77,14 +77,20 @@ class Training:
     settle_every: int | None = None
     number: int = 0
     settled: int = 0
-    by_speed: bool = False
-    together: int = 0
+    by_speed: int | None = None
+    taken: int = 0
     shared: BySpeed | None = None
 
     @property
     def position(self) -> int:
-        """The step of the training: `together` by speed, otherwise `number`."""
-        return self.together if self.by_speed else self.number
+        """The next step of the training, by speed that of all ranks together."""
+        return self.taken // self.by_speed if self.by_speed else self.number
+
+    @property
+    def current(self) -> int:
+        """By speed: the step of all ranks together to which the newest batch of this rank belongs."""
+        assert self.by_speed
+        return (self.taken - 1) // self.by_speed
 
     def run(
         self,
@@ -124,7 +130,7 @@ class Training:
             self._take_steps(end, replica, batches, work, control, observers)
             replica.settle(self.number - 1, control)
             if self.shared is not None:
-                self.together = self.shared.position(end)
+                self.taken = self.shared.taken(end)
             flags = np.array([control.is_stopped(), self.position < self.steps])
             control.comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
             check_alive(control.comm)
@@ -159,12 +165,12 @@ class Training:
             if self.shared is not None:
                 if (taken := self.shared.take(end)) is None:
                     return
-                self.together, place = taken
+                self.taken, place = taken + 1, taken % (self.by_speed or 1)
             number, waited_s = replica.begin(self.number)
             if place is None and number >= end:  # skipped: all ranks settle at the same step, or none would be common
                 self.number = end
                 return
-            position = number if place is None else self.together
+            position = number if place is None else self.current
             batch = batches(number) if place is None else batches.of_place(position, place)
             # The step counts from the update on: if a rank dies in the wait after it, it is not applied twice.
             step = replica.step(number, batch, partial(_at, work, position), waited_s, partial(self._end, number))

@@ -89,7 +89,7 @@ def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -
     They receive its weights and the states of its model and optimizer, bit for bit. The step number stays each rank's
     own, except in methods whose ranks all take the same step, where a rank may lack the last round.
     """
-    places = gathered(comm, (training.settled, training.position, training.number))
+    places = gathered(comm, (training.settled, training.taken, training.number))
     furthest = max(places)
     donor = places.index(furthest)
     state = pack(replica.model, optimizer=replica.optimizer)
@@ -101,6 +101,6 @@ def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -
         unpack(state, replica.model, optimizer=replica.optimizer)
     training.settled = furthest[0]
     if training.by_speed:
-        training.together = furthest[1]
+        training.taken = furthest[1]
     elif replica.synchronizer.in_step:
         training.number = furthest[2]
