@@ -66,7 +66,7 @@ class Training:
         How often replicas were made equal by `settle_every`: the same on every rank, while steps may differ.
     by_speed
         If ranks take batches by their speed: the batches of a step, as many as ranks at the beginning; otherwise None.
-        Then `shared` must be set before `run`.
+        `shared` must be set before `run`.
     taken
         By speed: the batches of all ranks up to the newest that this rank has taken, or between two runs all of them.
     shared
@@ -83,7 +83,7 @@ class Training:
 
     @property
     def position(self) -> int:
-        """The next step of the training, by speed that of all ranks together."""
+        """The next step; by speed, the next one of all ranks together."""
         return self.taken // self.by_speed if self.by_speed else self.number
 
     @property
