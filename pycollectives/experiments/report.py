@@ -73,13 +73,50 @@ def _accuracy(values: list[float | None]) -> str:
     return f"{mean(known):.1f} %{spread}"
 
 
+MOST_CURVES = 60
+"""Jobs whose curves fit into one figure."""
+
+
+def _plot_by_load(results: dict[str, Any], path: Path) -> None:
+    """Draw the times to the target: a panel for each load, a bar for each method, and the range of the seeds."""
+    from matplotlib import pyplot
+
+    times: dict[str, dict[str, list[float]]] = {}
+    for result in results["results"]:
+        method, _, load = result["job"].partition(", ")
+        if result["time_to_target_s"] is not None:
+            times.setdefault(load, {}).setdefault(method, []).append(result["time_to_target_s"])
+    methods = list(dict.fromkeys(method for of_load in times.values() for method in of_load))
+    size = (2.6 * len(times) + 1.5, 0.26 * len(methods) + 1.2)
+    figure, panels = pyplot.subplots(1, len(times), figsize=size, sharey=True, squeeze=False, layout="constrained")
+    for panel, (load, of_load) in zip(panels[0], times.items(), strict=True):
+        for row, method in enumerate(methods):
+            if seconds := of_load.get(method):
+                around = mean(seconds)
+                spread = [[around - min(seconds)], [max(seconds) - around]]
+                panel.barh(row, around, 0.7, xerr=spread, color="C7" if row == 0 else "C0", ecolor="black")
+        panel.set_title(load)
+        panel.set_xlabel("seconds to the loss")
+        panel.set_yticks(range(len(methods)), methods)
+        panel.grid(axis="x", alpha=0.3)
+    panels[0][0].invert_yaxis()
+    figure.suptitle(f"{results['title']} ({results['figure']})")
+    figure.savefig(path, dpi=120)
+
+
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Draw the speedups next to the ideal and the paper's, and the learning curve of rank 0's replica."""
+    """Draw the speedups next to the ideal and the paper's, and the learning curve of rank 0's replica.
+
+    If there are many jobs, draw the times to the target, by load.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot
 
+    if results["target_loss"] is not None and len({result["job"] for result in results["results"]}) > MOST_CURVES:
+        _plot_by_load(results, path)
+        return
     figure, (speed, learning) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     names = list(dict.fromkeys(result["job"] for result in results["results"]))
 

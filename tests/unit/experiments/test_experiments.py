@@ -335,6 +335,21 @@ def test_a_target_that_was_not_reached_is_said():
     assert [row[head.index("time to target")] for row in rows] == ["4.0 s", "not reached"]
 
 
+def test_a_figure_of_many_jobs_has_a_panel_for_each_load(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    saved = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: saved.append(figure))
+    monkeypatch.setattr(report, "MOST_CURVES", 3)
+    jobs = [{"job": f"{method}, {load}", "time_to_target_s": 2.0} for method in "ab" for load in ("equal", "slow")]
+    jobs[-1]["time_to_target_s"] = None  # not reached
+    report.plot({"title": "T", "figure": "F", "target_loss": 0.3, "results": jobs}, tmp_path / "figure.png")
+    panels = saved[0].axes
+    assert [panel.get_title() for panel in panels] == ["equal", "slow"]
+    assert [len(panel.patches) for panel in panels] == [2, 1]
+
+
 def test_a_figure_is_drawn_from_what_json_keeps(tmp_path):
     pytest.importorskip("matplotlib")
     report.plot(json.loads(json.dumps(results())), tmp_path / "figure.png")
