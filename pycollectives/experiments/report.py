@@ -114,7 +114,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    if results["target_loss"] is not None and len({result["job"] for result in results["results"]}) > MOST_CURVES:
+    if results.get("target_loss") is not None and len({result["job"] for result in results["results"]}) > MOST_CURVES:
         _plot_by_load(results, path)
         return
     figure, (speed, learning) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
