@@ -87,14 +87,10 @@ def save(
     newest = reduced(comm, training.position, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
     arrays = pack(replica.model, optimizer=replica.optimizer, **others)
-    where = {
-        "ranks": comm.size,
-        "number": training.number,
-        "taken": training.taken,
-        "by_speed": training.by_speed,
-        "settled": training.settled,
-        "setting": dict(setting),
-    }
+    where: dict[str, Any] = {"ranks": comm.size, "number": training.number, "settled": training.settled}
+    where["setting"] = dict(setting)
+    if training.by_speed:
+        where |= {"taken": training.taken, "by_speed": training.by_speed}
     _together(comm, lambda: _write(_file_of(folder / name, comm.rank), arrays, where))
     _together(comm, lambda: _require_all(folder / name, comm.size), by=0)
     _together(comm, lambda: replace(folder / "latest", name), by=0)
