@@ -82,7 +82,6 @@ class _Steps:
         self._examples, self._counter, self._batch = examples, counter, batch
         self._begin: float | None = None
         self._step = -1
-        self._has_ended = False
 
     def __iter__(self) -> Self:
         return self
@@ -90,10 +89,9 @@ class _Steps:
     def __next__(self) -> int:
         now = time.monotonic()
         self._begin = now if self._begin is None else self._begin
-        if self._has_ended or now - self._begin >= self._seconds:
+        if now - self._begin >= self._seconds:
             raise StopIteration
         if self._counter is not None and self._counter.fetch_add(self._batch) >= self._examples:
-            self._has_ended = True
             raise StopIteration
         self._step += 1
         return self._step

@@ -45,7 +45,7 @@ class Job {
     return true;
   }
 
-  /// The numbers that are given, and those that a rank would learn to be its own after the death of nobody.
+  /// The numbers that calls have returned, and those of requests that rank 0 has served.
   std::vector<Interval> given() {
     std::vector<Interval> all = given_;
     const auto served = ranks_[0].counter->served();

@@ -38,7 +38,7 @@ def test_every_model_is_measured(tmp_path, ranks, ranks_per_node, servers, worke
     assert outcome.status == 0
     measured = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["sync"] for record in measured] == MODELS
-    fastest = max(record["ideal_iterations_per_s"] for record in measured)  # of a model in which nobody waits
+    fastest = max(record["ideal_iterations_per_s"] for record in measured)  # of a model in which no worker waits
     for record in measured:
         assert (record["ranks"], record["workers"], record["servers"]) == (ranks, workers, servers)
         assert record["verified"]

@@ -188,6 +188,18 @@ def test_survivors_make_the_same_communicator(part):
         check(World(seed), seed)
 
 
+class FailsOnce(Rank):
+    """Cannot make the first communicator, so that all try again after their limit."""
+
+    tried = 0
+
+    def _made_within(self, comm, limit, arguments):
+        self.tried += 1
+        if self.tried == 1:
+            raise pc.RankFailedError("played")
+        return super()._made_within(comm, limit, arguments)
+
+
 def test_the_time_in_which_mpi_makes_a_communicator_is_not_limited(monkeypatch):
     def slowly(comm):
         made = comm.Shrink()
@@ -197,7 +209,7 @@ def test_the_time_in_which_mpi_makes_a_communicator_is_not_limited(monkeypatch):
     monkeypatch.setattr(shrinking, "shrunk_by_mpi", slowly)
     world = World(0)
     world.deadly = world.interrupting = 0.0
-    ranks = [Rank(world, rank) for rank in range(world.size)]
+    ranks = [FailsOnce(world, rank) for rank in range(world.size)]
 
     def run_once(rank):
         rank.made = shrinking.Shrinking(rank).run(Deadline(0.4)).members

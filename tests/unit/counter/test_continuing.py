@@ -87,7 +87,7 @@ def test_a_call_that_was_not_counted_is_made_again(survivors, attempts):
 
 
 def test_what_a_rank_knew_that_died_in_the_recovery_is_kept(survivors):
-    """The next attempt gets the same numbers from a survivor that was told."""
+    """In the next attempt a survivor gives the same numbers."""
     survivors.counter._core.request = None
     states = [other(20, (1, 4, 13)), survivors.counter.read_state((0,))]
     survivors.counter.fill(states, Deadline(None))

@@ -59,7 +59,10 @@ def test_a_fast_rank_takes_more():
     assert fast > slow
 
 
-def test_an_epoch_that_others_have_taken_whole_is_empty():
+@pytest.mark.parametrize(("epoch", "taken_later"), [(0, [0, 0, 0, 1]), (3, [1, 2])])
+def test_an_epoch_that_others_have_taken_whole_is_empty(epoch, taken_later):
+    """A rank that joins later sets its epoch."""
+
     def program(comm):
         sampler = pc.torch.SharedSampler(DATA, comm, batch_size=25)
         if comm.rank == 0:
@@ -67,9 +70,10 @@ def test_an_epoch_that_others_have_taken_whole_is_empty():
             comm.mean(0.0, timeout=LIMIT)
             return taken
         comm.mean(0.0, timeout=LIMIT)
-        return [len(list(sampler)) for _ in range(4)]
+        sampler.set_epoch(epoch)
+        return [len(list(sampler)) for _ in taken_later]
 
-    assert run_ranks(2, program) == [[2, 2, 2], [0, 0, 0, 1]]
+    assert run_ranks(2, program) == [[2, 2, 2], taken_later]
 
 
 def test_an_iteration_that_was_broken_off_continues():
@@ -86,20 +90,6 @@ def test_an_iteration_that_was_broken_off_continues():
         assert sampler.epoch == 1
 
     run_ranks(1, program)
-
-
-def test_a_rank_that_joins_later_sets_its_epoch():
-    def program(comm):
-        sampler = pc.torch.SharedSampler(DATA, comm, batch_size=25)
-        if comm.rank == 0:
-            taken = [len(list(sampler)) for _ in range(3)]
-            comm.mean(0.0, timeout=LIMIT)
-            return taken
-        comm.mean(0.0, timeout=LIMIT)
-        sampler.set_epoch(3)
-        return [len(list(sampler)) for _ in range(2)]
-
-    assert run_ranks(2, program) == [[2, 2, 2], [1, 2]]
 
 
 def test_it_continues_where_a_state_says():
