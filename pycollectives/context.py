@@ -156,7 +156,7 @@ class Context:
 
         def checked() -> ArgumentsT:
             self.engine.check_next_id()  # if one rank refuses, all do
-            self.check_continues(service)
+            self.check_newcomers(service)
             if self.membership is not None:
                 self.membership.begin(creation)
             return self.checked(service, arguments)
@@ -185,10 +185,10 @@ class Context:
         self._open[made] = None
         return made
 
-    def check_continues(self, service: str) -> None:
-        """Raise ValueError if the communicator continues after deaths, and this service does not."""
+    def check_newcomers(self, call: str) -> None:
+        """Raise ValueError if new ranks replace dead ones, and cannot take part in these calls."""
         if self.membership is not None:
-            self.membership.refuse(service)
+            self.membership.check_newcomers(call)
 
     def check_on_host(self, name: str, template: Template) -> None:
         """Raise ValueError if the communicator continues after deaths, and an array is on a device."""

@@ -154,15 +154,15 @@ def _parsed(text: str, skip: Skip | None) -> tuple[Mode, Skip | None]:
 
 
 def _owner(owner: int) -> int:
-    return checked_rank("owner", owner, creation().group.size)
+    return checked_rank("owner", owner, creation().numbered)
 
 
 def _taker(taker: int) -> int:
-    return checked_rank("taker", taker, creation().group.size)
+    return checked_rank("taker", taker, creation().numbered)
 
 
 def _senders(senders: Iterable[int] | None) -> tuple[int, ...] | None:
-    size = creation().group.size
+    size = creation().numbered
     return None if senders is None else tuple(sorted({checked_rank("senders", rank, size) for rank in senders}))
 
 
@@ -200,7 +200,7 @@ class UpdateQueueArguments(Arguments):
     def __attrs_post_init__(self) -> None:
         """Check the senders."""
         if self.senders is None:
-            others = tuple(rank for rank in range(creation().group.size) if rank != self.owner)
+            others = tuple(rank for rank in range(creation().numbered) if rank != self.owner)
             object.__setattr__(self, "senders", others)
         if self.owner in self.senders:
             raise ValueError(f"senders: expected ranks other than the owner, {self.owner}, got {list(self.senders)}")

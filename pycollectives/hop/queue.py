@@ -22,5 +22,5 @@ class Queue(Collective[ArgumentsT]):
         return Statistics(**self._collective.statistics())  # type: ignore[attr-defined]
 
     def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:
-        if self._context.rank not in ranks:
+        if self._context.communicator.rank not in ranks:
             raise ValueError(f"{self.name}: {call} is for {what}, rank {', '.join(map(str, ranks))}, not for this one")

@@ -115,11 +115,7 @@ def preduce(
     [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
     context = comm._context
-    if context.membership is not None and context.membership.replaces:
-        raise ValueError(
-            "preduce: expected neither spares nor respawn, since a new rank would not know which group is next; "
-            "use partial_reduce, whose steps have numbers"
-        )
+    context.check_newcomers("preduce")
     context.rendezvous.check_open()
     members = checked_group(group, context.communicator.rank, context.communicator.size)
     _groups(context).reduce(x, members, op, timeout, stream, caller="preduce")

@@ -56,7 +56,7 @@ class Arguments:
         policy = as_policy(self.policy).for_size(comm.size)
         bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
         sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
-        memory, why = memory_for(device, self.staged)
+        memory, why = memory_for(device, self.staged, continues=comm._context.membership is not None)
         return replace(
             self, policy=policy, bucket_bytes=bucket_bytes, sync_every=sync_every, memory=memory, why_staged=why
         )

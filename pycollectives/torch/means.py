@@ -33,8 +33,10 @@ __all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "TensorMea
 Memory: TypeAlias = Literal["host", "device", "staged"]
 
 
-def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
+def memory_for(device: torch.device, staged: bool | None, *, continues: bool = False) -> tuple[Memory, str]:
     """Return the memory for gradients on a device, and the reason for staging if it was not requested.
+
+    `continues`: whether the communicator continues after deaths, with copies on the host.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
         return "staged", ""
     if device.type == "cpu":
         return "host", ""
-    why = why_staged()
+    why = "contributions are kept on the host with on_failure='continue'" if continues else why_staged()
     if why and staged is False:
         raise ValueError(f"staged: expected True or None, got False: {why}")
     return ("staged", why) if why else ("device", "")
