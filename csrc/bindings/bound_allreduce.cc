@@ -1,6 +1,7 @@
 #include "bindings/bound_allreduce.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "bindings/c_api.h"
@@ -146,6 +147,18 @@ void BoundPartialAllreduce::deposit(PyObject* data) {
   const ContiguousView view(is_plain(data) ? py::reinterpret_borrow<py::object>(data) : convert_(py::handle(data)));
   if (view.bytes() != bytes_) throw InternalError("a deposit of another length");
   collective_->deposit(static_cast<const std::byte*>(view.data()));
+}
+
+void BoundPartialAllreduce::keep(PyObject* data, bool is_open, std::shared_ptr<Call> call) {
+  const ContiguousView view(is_plain(data) ? py::reinterpret_borrow<py::object>(data) : convert_(py::handle(data)));
+  py::array copy(dtype_, shape_);
+  if (bytes_ > 0) std::memcpy(copy.mutable_data(), view.data(), bytes_);
+  DirectCalls::Kept kept{collective_->contributions(), std::move(copy), is_open, std::move(call)};
+  if (collective_->options().late == PartialAllreduceOptions::Late::kReplace) {
+    direct_calls_.keep_only(std::move(kept));
+  } else {
+    direct_calls_.keep(std::move(kept));
+  }
 }
 
 void BoundPartialAllreduce::receive_pending() {

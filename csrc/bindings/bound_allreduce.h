@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/direct_calls.h"
 #include "schedule/schedule.h"
 
 namespace pyc {
@@ -62,6 +63,11 @@ class BoundPartialAllreduce {
   py::object receiver(PyObject* out) const;
   void write_result(const py::object& receiver);
 
+  /// See direct_calls.h.
+  DirectCalls& direct_calls() { return direct_calls_; }
+  /// Keeps a copy of the newest contribution for Python, if no round contains it. `call`: of an interrupted one.
+  void keep(PyObject* data, bool is_open, std::shared_ptr<Call> call);
+
   bool in_own_process() const { return engine_->is_in_own_process(); }
   const Schedule* schedule() const { return collective_->schedule(); }
   PartialAllreduce& operator*() { return *collective_; }
@@ -87,6 +93,7 @@ class BoundPartialAllreduce {
   py::object convert_;
   py::object writable_;
   std::shared_ptr<Engine> engine_;
+  DirectCalls direct_calls_;
 };
 
 }  // namespace pyc

@@ -61,6 +61,60 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
   });
 }
 
+/// Keeps what Python needs if a call of a collective that continues was interrupted. Returns whether a rank has died.
+bool note_interruption(BoundPartialAllreduce& bound, PyObject* x, std::uint64_t contributions_before,
+                       std::shared_ptr<Call> call) {
+  bound.direct_calls().interrupt();
+  if ((*bound).contributions() > contributions_before) bound.keep(x, true, std::move(call));
+  try {
+    throw;
+  } catch (const RankFailedError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// The usual `allreduce`, of a collective that continues after deaths. See direct_calls.h.
+PYC_HOT PyObject* allreduce_directly(BoundPartialAllreduce& bound, PyObject* x, PyObject* out, PyObject* timeout,
+                                     PyObject* stream) {
+  DirectCalls& direct = bound.direct_calls();
+  bool has_failed = false;
+  {
+    const DirectCalls::Use use(direct);
+    if (use.is_direct()) {
+      const Seconds limit = bound.limit_from(timeout);
+      py::object into;
+      if (out != Py_None) into = bound.receiver(out);
+      const std::uint64_t before = (*bound).contributions();
+      std::shared_ptr<Call> call;
+      try {
+        call = bound.contribute(x, limit);
+        wait_once(bound, *call, limit);
+      } catch (...) {
+        if (!note_interruption(bound, x, before, call)) throw;
+        has_failed = true;
+      }
+      if (!has_failed) {
+        if (direct.keeps()) direct.forget((*bound).delivered());
+        if (!call->info.included && (*bound).options().late != PartialAllreduceOptions::Late::kDrop) {
+          bound.keep(x, false, nullptr);
+        }
+        const auto info = py::reinterpret_steal<py::object>(make_round_info(call->info));
+        if (into) {
+          bound.write_result(into);
+        } else {
+          into = py::reinterpret_steal<py::object>(bound.result());
+        }
+        return PyTuple_Pack(2, into.ptr(), info.ptr());
+      }
+    }
+  }
+  return direct.fallback()(py::handle(x), py::handle(out), py::handle(timeout), py::handle(stream), has_failed)
+      .release()
+      .ptr();
+}
+
 PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
@@ -73,6 +127,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
                               Parameter{"stream", &stream, true}},
                    1);
     if (stream != Py_None) refuse_stream(bound, stream);
+    if (bound.direct_calls().fallback()) return allreduce_directly(bound, x, out, timeout, stream);
     const Seconds limit = bound.limit_from(timeout);
     py::object into;
     if (out != Py_None) into = bound.receiver(out);
@@ -190,6 +245,21 @@ void bind_partial_allreduce(py::module_& m) {
               [](Bound& b, const std::optional<py::bytes>& values, std::size_t divisor) {
                 (*b).set_result(raw(*b, values), divisor);
               })
+      .method("set_fallback", "fallback",
+              [](Bound& b, py::object fallback) { b.direct_calls().set_fallback(std::move(fallback)); })
+      .method("begin_direct", "", [](Bound& b) { b.direct_calls().begin(); })
+      .method("end_direct", "*, waits",
+              [](const py::object& self, bool waits) {
+                auto& b = self.cast<Bound&>();
+                py::list kept;
+                for (DirectCalls::Kept& one : b.direct_calls().end(waits, (*b).options().name)) {
+                  py::object handle = py::none();
+                  if (one.call) handle = py::reinterpret_steal<py::object>(make_round(self.ptr(), b, one.call));
+                  kept.append(py::make_tuple(one.number, one.values, one.is_open, handle));
+                }
+                return kept;
+              })
+      .property("contributions", [](Bound& b) { return (*b).contributions(); })
       .property("ended", [](Bound& b) { return (*b).ended(); })
       .property("delivered", [](Bound& b) { return (*b).delivered(); })
       .property<&Bound::has_contributed>("has_contributed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -13,6 +14,8 @@ from .continuing import ContinuingAllreduce
 from .device import DeviceCollective
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .. import _core
     from .._core import Round, RoundInfo
     from ..context import Context
@@ -102,13 +105,26 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         if context.membership is None:
             self._collective = self._made(arguments, deadline)
         else:
-            self._collective = cast("_core.PartialAllreduce", ContinuingAllreduce(context, arguments, deadline))
+            continuing = ContinuingAllreduce(context, arguments, deadline)
+            self._collective = cast("_core.PartialAllreduce", continuing)
+            continuing.when_remade = self._when_remade()
         # The engine's own methods, without a Python frame around them: with cold caches, after sleep or work, a frame
         # costs 10 us. Methods that a derived class overrides stay.
         if type(self).contribute is PartialAllreduce.contribute:
             self.contribute = self._collective.contribute  # type: ignore[method-assign]
         if type(self).allreduce is PartialAllreduce.allreduce:
             self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
+
+    def _when_remade(self) -> Callable[[], None]:
+        """Return a function that takes the method of a new engine's collective after a death."""
+        of_self = weakref.ref(self)
+
+        def take() -> None:
+            collective = of_self()
+            if collective is not None and type(collective).allreduce is PartialAllreduce.allreduce:
+                collective.allreduce = collective._collective.allreduce  # type: ignore[assignment,method-assign]
+
+        return take
 
     def _made(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> _core.PartialAllreduce:
         from ..support.native import core

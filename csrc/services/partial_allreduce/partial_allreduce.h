@@ -176,6 +176,8 @@ class PartialAllreduce final : public Collective {
   void receive_pending();
   /// Makes `result` of accumulators, to be divided; of none: the identity.
   void set_result(const std::byte* values, std::size_t divisor) { results_.set_result(values, divisor); }
+  /// The number of this rank's contributions, which is the sequence number of the newest.
+  std::uint64_t contributions() const { return sequence_; }
   /// The sequence number of this rank's newest contribution in a completed round; 0: none, or unknown at the moment.
   std::uint64_t delivered();
 
