@@ -272,7 +272,7 @@ void bind_parameter_server(py::module_& m) {
                                     .recoverable = recoverable,
                                     .resumed = resumed_from(resumed)};
             const server::Layout layout(options);
-            const std::size_t arrays = 1 + server::UpdateRule(options.update, layout.elements().accumulator).states();
+            const std::size_t arrays = 1 + options.update.states();
             const std::size_t elements = options.resumed ? arrays * count * layout.wide_bytes() : count;
             const py::buffer_info initial = requested(weights, false, options.name, elements);
             server::Update function = update_from(call, options, engine->rank());
