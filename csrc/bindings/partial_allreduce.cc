@@ -161,7 +161,7 @@ void bind_partial_allreduce(py::module_& m) {
             for (const py::ssize_t extent : shape) options.count *= static_cast<std::size_t>(extent);
             options.name = std::move(name);
             options.segment_bytes = segment_bytes;
-            const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_single_ranks(engine->size());
+            const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_size(engine->size(), 1);
             auto bound = std::make_unique<Bound>(std::move(engine), map, timeout, std::move(options), std::move(dtype),
                                                  std::move(shape), std::move(convert), std::move(writable));
             bound->set_default_timeout(default_timeout);
