@@ -33,9 +33,8 @@ class BoundExplicitGroups {
     const py::buffer_info memory = values.request(true);
     const GroupData data{static_cast<std::byte*>(memory.ptr), static_cast<std::size_t>(memory.size), data_type(dtype),
                          reduce_op(op)};
-    const std::uint32_t call = number_of(caller);
-    run_on(values, data.values, *groups_,
-           [&] { groups_->reduce(members, data, algorithm, call, timeout, run_signal_handlers); });
+    const ExplicitGroups::Wanted wanted{members, data, algorithm, false, number_of(caller)};
+    run_on(values, data.values, *groups_, [&] { groups_->reduce(wanted, timeout, run_signal_handlers); });
   }
 
   void refuse(const std::vector<Rank>& members, const std::string& reason) {
@@ -51,7 +50,7 @@ class BoundExplicitGroups {
                         const std::string& caller, Timeout timeout) {
     const OneThread one(in_use_, "preduce");
     const GroupData values{memory_at(data), count, data_type(dtype), reduce_op(op)};
-    const std::uint32_t call = number_of(caller);
+    const ExplicitGroups::Wanted wanted{members, values, algorithm, true, number_of(caller)};
     run_on(owner, values.values, *groups_, [&] {
       const Seconds begin = engine_->transport().now();
       const bool is_ready = groups_->on_device(members, [&] {
@@ -63,8 +62,7 @@ class BoundExplicitGroups {
             "preduce: the stream on which the values are made has not done its work in time; nothing was said to the "
             "other members, and another call may be made");
       }
-      groups_->reduce_on_device(executor_, members, values, algorithm, call, rest_of(timeout, begin, *engine_),
-                                run_signal_handlers);
+      groups_->reduce_on_device(executor_, wanted, rest_of(timeout, begin, *engine_), run_signal_handlers);
     });
   }
 
