@@ -31,7 +31,7 @@ class BoundDeviceAllreduce final : public BoundPartialAllreduce {
       shown = executor->allocate(bytes);
       return executor;
     };
-    auto made = PartialAllreduce::create_on_device(engine, open, options, nodes, timeout, run_signal_handlers);
+    auto made = PartialAllreduce::create(engine, host_memory(), options, nodes, timeout, run_signal_handlers, open);
     return Holder(
         new BoundDeviceAllreduce(engine, std::move(made), std::move(executor), std::move(shown), std::move(caller)));
   }

@@ -60,8 +60,8 @@ class BoundDevicePairwise final : public BoundPairwise {
     };
     std::shared_ptr<PairwiseAveraging> made;
     try {
-      made = PairwiseAveraging::create_on_device(engine, open, options, memory_at(initial), nodes, timeout,
-                                                 run_signal_handlers);
+      made = PairwiseAveraging::create(engine, host_memory(), options, memory_at(initial), nodes, timeout,
+                                       run_signal_handlers, open);
     } catch (...) {
       if (interrupted) std::rethrow_exception(interrupted);
       throw;

@@ -33,7 +33,8 @@ class BoundDevicePartialReduce : PartialReduceDevice, public BoundCollective<Par
             events = std::make_unique<CallersEvents>(*executor);
             return executor;
           };
-          return PartialReduce::create_on_device(engine, open, std::move(options), nodes, timeout, run_signal_handlers);
+          return PartialReduce::create(engine, host_memory(), std::move(options), nodes, timeout, run_signal_handlers,
+                                       open);
         }),
         engine_(engine) {}
 
