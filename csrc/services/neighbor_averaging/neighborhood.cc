@@ -50,8 +50,7 @@ void Neighborhood::make(std::shared_ptr<std::byte> memory) {
 }
 
 void Neighborhood::open() {
-  edges_ = std::make_unique<NeighborhoodEdges>(*engine_, memory_, id(), options_.published_bytes(),
-                                               on_other_nodes(neighbors_));
+  edges_ = std::make_unique<NeighborhoodEdges>(*engine_, id(), options_.published_bytes(), on_other_nodes(neighbors_));
 }
 
 // ------------------------------------------------------------------------------------------------ the application

@@ -29,7 +29,7 @@ Served::Served(Engine& engine, Memory& memory, Options options, Update update, c
       closed_ranks_(static_cast<std::size_t>(engine.size())),
       open_ranks_(engine.size()),
       function_(std::move(update)),
-      transfers_(engine, memory, layout_),
+      transfers_(engine, layout_),
       questions_(layout_.shards()) {
   for (std::size_t s = 0; s < layout_.shards(); ++s) (is_local(options_.servers[s]) ? local_ : remote_).push_back(s);
   if (remote_.empty()) return;
