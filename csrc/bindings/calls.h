@@ -101,7 +101,7 @@ struct Pointed<Pointer, kReleased> {
 
 }  // namespace detail
 
-/// A function or member to define, called without the GIL: no parameter or result is a Python object.
+/// A function or member to define, called without the GIL. Its parameters and its result are no Python objects.
 template <auto Pointer>
 inline constexpr detail::Pointed<Pointer, true> kWithoutGil{};
 
