@@ -49,7 +49,27 @@ ReduceOp reduce_op(const std::string& name);
 /// Returns -1 for None. TypeError unless it is a number, ValueError unless it is >= 0. Needs the GIL.
 Seconds timeout_from(py::handle timeout);
 
+/// A parameter that `timeout_from` converts.
+struct Timeout {
+  operator Seconds() const { return seconds; }
+
+  Seconds seconds = -1;
+};
+
 /// Lets Ctrl-C end a wait: takes the GIL, runs signal handlers, and throws their exception.
 void run_signal_handlers();
 
 }  // namespace pyc
+
+namespace pybind11::detail {
+
+template <>
+struct type_caster<pyc::Timeout> {
+  PYBIND11_TYPE_CASTER(pyc::Timeout, const_name("float | None"));
+  bool load(handle timeout, bool) {
+    value.seconds = pyc::timeout_from(timeout);
+    return true;
+  }
+};
+
+}  // namespace pybind11::detail

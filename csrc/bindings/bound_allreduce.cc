@@ -221,7 +221,7 @@ void BoundPartialAllreduce::start_flush() {
 }
 
 void BoundPartialAllreduce::close() {
-  if (collective_->closed()) return;
+  if (collective_->options().on_device && collective_->closed()) return;
   const GilReleased released;
   try {
     finish_handing_over(default_limit_);

@@ -47,6 +47,7 @@ class BoundPartialAllreduce {
   /// Afterwards `call.info` describes the round.
   void wait(Call& call, Seconds limit);
   void start_flush();
+  /// On a device, it may be called again.
   void close();
   RoundInfo flush(Seconds limit);
   /// Whether this thread has contributed since the last flush.
@@ -71,6 +72,10 @@ class BoundPartialAllreduce {
   bool in_own_process() const { return engine_->is_in_own_process(); }
   const Schedule* schedule() const { return collective_->schedule(); }
   PartialAllreduce& operator*() { return *collective_; }
+
+ protected:
+  Engine& engine() { return *engine_; }
+  std::size_t bytes() const { return bytes_; }
 
  private:
   class ExclusiveUse;

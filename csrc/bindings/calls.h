@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/gil.h"
+
 namespace pyc {
 
 namespace py = pybind11;
@@ -72,27 +74,36 @@ struct CallBy<Return (Self::*)(Arguments...) const> {
 template <class Function>
 using Call = CallBy<decltype(&Function::operator())>;
 
-/// Wraps a pointer to a member or a function in a callable type.
-template <auto Pointer>
+/// Wraps a pointer to a member or a function in a callable type, which calls it without the GIL if `kReleased`.
+template <auto Pointer, bool kReleased = false>
 struct Pointed;
-template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...)>
-struct Pointed<Pointer> {
+template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...), bool kReleased>
+struct Pointed<Pointer, kReleased> {
   Return operator()(Self& self, Arguments... arguments) const {
+    const GilReleased released(kReleased);
     return (self.*Pointer)(std::forward<Arguments>(arguments)...);
   }
 };
-template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...) const>
-struct Pointed<Pointer> {
+template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...) const, bool kReleased>
+struct Pointed<Pointer, kReleased> {
   Return operator()(const Self& self, Arguments... arguments) const {
+    const GilReleased released(kReleased);
     return (self.*Pointer)(std::forward<Arguments>(arguments)...);
   }
 };
-template <class Return, class... Arguments, Return (*Pointer)(Arguments...)>
-struct Pointed<Pointer> {
-  Return operator()(Arguments... arguments) const { return Pointer(std::forward<Arguments>(arguments)...); }
+template <class Return, class... Arguments, Return (*Pointer)(Arguments...), bool kReleased>
+struct Pointed<Pointer, kReleased> {
+  Return operator()(Arguments... arguments) const {
+    const GilReleased released(kReleased);
+    return Pointer(std::forward<Arguments>(arguments)...);
+  }
 };
 
 }  // namespace detail
+
+/// A function or member to define, called without the GIL. Its parameters and its result are no Python objects.
+template <auto Pointer>
+inline constexpr detail::Pointed<Pointer, true> kWithoutGil{};
 
 /// Defines functions of a module or a class. Each is a pointer, or a lambda without captures.
 class Definitions {

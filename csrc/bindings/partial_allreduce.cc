@@ -5,7 +5,6 @@
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
 #include "bindings/calls.h"
-#include "bindings/protocol.h"
 #include "bindings/rounds.h"
 #include "core/hot.h"
 
@@ -208,8 +207,8 @@ void bind_partial_allreduce(py::module_& m) {
           "engine, *, nodes=None, segment_bytes=" + std::to_string(kSegmentBytes) +
               ", timeout=None, default_timeout=None, shape, dtype, dtype_name, convert, writable, name='', **policy",
           [](std::shared_ptr<Engine> engine, std::optional<std::vector<Rank>> nodes, std::size_t segment_bytes,
-             const py::object& timeout, const py::object& default_timeout, std::vector<py::ssize_t> shape,
-             py::dtype dtype, const std::string& dtype_name, py::object convert, py::object writable, std::string name,
+             Timeout timeout, const py::object& default_timeout, std::vector<py::ssize_t> shape, py::dtype dtype,
+             const std::string& dtype_name, py::object convert, py::object writable, std::string name,
              const py::kwargs& policy) {
             PartialAllreduceOptions options = options_from(policy);
             options.type = data_type(dtype_name);
@@ -217,24 +216,12 @@ void bind_partial_allreduce(py::module_& m) {
             for (const py::ssize_t extent : shape) options.count *= static_cast<std::size_t>(extent);
             options.name = std::move(name);
             options.segment_bytes = segment_bytes;
-            const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_single_ranks(engine->size());
-            auto bound =
-                std::make_unique<Bound>(std::move(engine), map, timeout_from(timeout), std::move(options),
-                                        std::move(dtype), std::move(shape), std::move(convert), std::move(writable));
+            const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_size(engine->size(), 1);
+            auto bound = std::make_unique<Bound>(std::move(engine), map, timeout, std::move(options), std::move(dtype),
+                                                 std::move(shape), std::move(convert), std::move(writable));
             bound->set_default_timeout(default_timeout);
             return bound;
           })
-      .method<&Bound::start_flush>("start_flush", "")
-      .method("flush", "*, timeout=None",
-              [](Bound& b, const py::object& timeout) {
-                return py::reinterpret_steal<py::object>(make_round_info(b.flush(b.limit_from(timeout.ptr()))));
-              })
-      .method("abort", "",
-              [](Bound& b) {
-                const GilReleased released;
-                return b.abort();
-              })
-      .method("statistics", "", [](Bound& b) { return statistics_of(*b); })
       .method("recovery_state", "", [](Bound& b) { return state_of(*b); })
       .method("continue_from", "lacking, missed, values, divisor",
               [](Bound& b, std::uint64_t lacking, std::uint64_t missed, const std::optional<py::bytes>& values,
@@ -262,18 +249,12 @@ void bind_partial_allreduce(py::module_& m) {
       .property("contributions", [](Bound& b) { return (*b).contributions(); })
       .property("ended", [](Bound& b) { return (*b).ended(); })
       .property("delivered", [](Bound& b) { return (*b).delivered(); })
-      .property<&Bound::has_contributed>("has_contributed")
-      .property("rounds", [](Bound& b) { return (*b).rounds(); })
-      .property("name", [](Bound& b) { return (*b).options().name; })
       .property("algorithm", [](Bound& b) { return (*b).options().algorithm; })
-      .property<&Bound::in_own_process>("in_own_process")
       .property("schedule", [](Bound& b) {
         const Schedule* const plan = b.schedule();
         return plan == nullptr ? py::object(py::none()) : py::cast(*plan);
       });
-
-  define_protocol<Bound>(Definitions(type));
-  define_leave<Bound>(Definitions(type));
+  define_partial_allreduce<Bound>(Definitions(type));
 
   auto* const raw = reinterpret_cast<PyTypeObject*>(type.ptr());
   for (PyMethodDef* const method : {&contribute_method, &contribute_and_wait_method, &allreduce_method}) {
