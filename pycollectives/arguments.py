@@ -23,23 +23,6 @@ if TYPE_CHECKING:
     from .support.costs import Costs
     from .support.typing import BufferSpec, DType
 
-__all__ = [
-    "LOCAL",
-    "Arguments",
-    "Creation",
-    "Group",
-    "Template",
-    "as_given",
-    "compared_as",
-    "creating",
-    "creation",
-    "initial_model",
-    "initial_model_on_host",
-    "model_like",
-    "template",
-    "template_on_host",
-]
-
 COMPARE = "compare"
 LOCAL: Mapping[str, Any] = {COMPARE: None}
 """Metadata of a field that may differ between ranks."""

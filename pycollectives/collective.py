@@ -44,8 +44,6 @@ if TYPE_CHECKING:
         def _context(self) -> Context: ...
 
 
-__all__ = ["Collective", "CommunicatorStatistics", "Statistics", "creates"]
-
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CollectiveT = TypeVar("CollectiveT", bound="Collective[Any]")
 
@@ -199,7 +197,6 @@ class Collective(ABC, Generic[ArgumentsT]):
         return 0
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(
@@ -285,7 +282,6 @@ class Collective(ABC, Generic[ArgumentsT]):
         return template
 
     def __repr__(self) -> str:
-        """Show name, arrays and arguments, and whether it is closed."""
         of = "" if self._arguments.template is None else f" of {self.count} {self.dtype}"
         choices = "".join(f" {choice}" for choice in self._choices())
         return f"<{type(self).__name__} {self.name!r}{of}{choices}{' closed' if self.closed else ''}>"

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
 
 
-__all__ = ["Context", "PendingCreation"]
-
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CollectiveT = TypeVar("CollectiveT", bound="AnyCollective")
 PartT = TypeVar("PartT", bound="Part")
@@ -89,7 +87,6 @@ class Context:
         *,
         communicator: Communicator,
     ) -> None:
-        """See the class."""
         self._communicator = weakref.ref(communicator)  # which owns this
         self.engine = engine
         self.nodes = tuple(nodes)

@@ -55,7 +55,6 @@ class GeneratedGroups:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         integer_field(self, "size", at_least=2)
         integer_field(self, "seed", at_least=0)
         seed_field(self)
@@ -105,13 +104,11 @@ class RandomGroups(GeneratedGroups):
     connectivity: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
         if self.connectivity is not None:
             integer_field(self, "connectivity", at_least=1)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """Return the arguments that describe this generator to the engine."""
         more = {"group_buffer": self.group_buffer, "connectivity": self.connectivity or 0}
         return super().engine_arguments() | more
 
@@ -151,7 +148,6 @@ class SmartGroups(GeneratedGroups):
     connectivity: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
         for name in ("slowdown_threshold", "connectivity"):
             if getattr(self, name) is not None:
@@ -162,7 +158,6 @@ class SmartGroups(GeneratedGroups):
             raise ValueError("SmartGroups: global_division=True needs group_buffer=True")
 
     def engine_arguments(self) -> dict[str, Any]:
-        """Return the arguments that describe this generator to the engine."""
         return super().engine_arguments() | {
             "inter_intra": self.inter_intra,
             "slowdown_threshold": self.slowdown_threshold or 0,
@@ -203,7 +198,6 @@ class PunctualGroups(GeneratedGroups):
     connectivity: int | None = 8
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
         number_field(self, "tolerance")
         number_field(self, "patience")
@@ -211,7 +205,6 @@ class PunctualGroups(GeneratedGroups):
             integer_field(self, "connectivity", at_least=1)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """Return the arguments that describe this generator to the engine."""
         return super().engine_arguments() | {
             "punctual": True,
             "tolerance": self.tolerance,
@@ -263,7 +256,6 @@ class StaticGroups:
     PHASES: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        """Check the field."""
         integer_field(self, "ranks_per_node", at_least=1)
 
     def check(self, size: int) -> None:

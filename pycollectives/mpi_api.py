@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ._core import Round, RoundInfo
     from .support.typing import Array, BufferSpec, InPlace, Late, Missed, Op
 
-__all__ = ["Allreduce_init", "PartialRequest"]
-
 
 def Allreduce_init(
     sendbuf: BufferSpec | InPlace,
@@ -136,7 +134,6 @@ class PartialRequest(Request):
     """
 
     def __init__(self, collective: PartialAllreduce, send: Array, recv: Array, shared: _Shared | None) -> None:
-        """Use `Allreduce_init`."""
         self._collective = collective
         self._send = send
         self._recv = recv
@@ -257,7 +254,6 @@ class PartialRequest(Request):
         return wait_all(requests, timeout=timeout)
 
     def __repr__(self) -> str:
-        """Show the collective's name."""
         return f"<PartialRequest of {self._collective.name!r}, {'active' if self.active else 'inactive'}>"
 
     def _complete(self, info: RoundInfo) -> None:

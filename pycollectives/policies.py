@@ -79,7 +79,6 @@ class Solo(Policy):
     kind: ClassVar[str] = "solo"
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """See `Policy.waits_for_arrivals`."""
         del size
         return False
 
@@ -104,11 +103,9 @@ class Majority(Policy):
     seed: int = DEFAULT_SEED
 
     def __post_init__(self) -> None:
-        """Check the seed."""
         seed_field(self)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Policy.engine_arguments`."""
         return {"policy": self.kind, "seed": self.seed}
 
 
@@ -141,7 +138,6 @@ class Quorum(Policy):
     grace: float | Literal["auto"] = 0.0
 
     def __post_init__(self) -> None:
-        """Check the fields that do not depend on the number of ranks."""
         if self.k is not None:
             integer_field(self, "k", at_least=1)
         if isinstance(self.grace, str):
@@ -151,24 +147,20 @@ class Quorum(Policy):
             number_field(self, "grace", unit="seconds")
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Policy.engine_arguments`."""
         if self.k is None:
             raise ValueError(f"{self!r}: k depends on the number of ranks: see for_size")
         return {"policy": self.kind, "policy_size": self.k, "grace": AUTO_GRACE if self.grace == "auto" else self.grace}
 
     def for_survivors(self, size: int) -> Quorum:
-        """See `Policy.for_survivors`."""
         return self if self.k is None else replace(self, k=min(self.k, size))
 
     def for_size(self, size: int) -> Quorum:
-        """See `Policy.for_size`."""
         if self.k is None:
             return Quorum((size + 1) // 2, self.grace)
         _check_ranks_of(self, "k", size)
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """See `Policy.waits_for_arrivals`."""
         k = self.for_size(size).k
         return k is not None and 1 < k < size
 
@@ -181,25 +173,20 @@ class _OfDesignatedRanks(Policy):
     seed: int = DEFAULT_SEED
 
     def __post_init__(self) -> None:
-        """Check the fields that do not depend on the number of ranks."""
         integer_field(self, "m", at_least=1)
         seed_field(self)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Policy.engine_arguments`."""
         return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
 
     def for_survivors(self, size: int) -> Policy:
-        """See `Policy.for_survivors`."""
         return replace(self, m=min(self.m, size))
 
     def for_size(self, size: int) -> Policy:
-        """See `Policy.for_size`."""
         _check_ranks_of(self, "m", size)
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """See `Policy.waits_for_arrivals`."""
         return self.m < size
 
 
@@ -254,7 +241,6 @@ class Full(Policy):
     kind: ClassVar[str] = "full"
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """See `Policy.waits_for_arrivals`."""
         del size
         return False  # no call is late
 

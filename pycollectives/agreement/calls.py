@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["DETAILS", "Call", "may_go_on", "notes_of"]
-
 DETAILS = "comparison of round"
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from .. import _core
 
-__all__ = ["Checks", "NoChecks"]
-
 KEPT_ROUNDS = 64
 """The number of newest rounds of a collective to compare. Their hashes fit into one comparison of 4096 bytes."""
 

@@ -17,19 +17,6 @@ from ..support.errors import MismatchError, StallError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = [
-    "MAX_REFUSAL",
-    "Exchange",
-    "Signed",
-    "agree",
-    "describe_difference",
-    "describe_ranks",
-    "describe_values",
-    "encode",
-    "share",
-    "shortened",
-]
-
 MAX_TEXT = 4096
 """Limit of a comparison by the engine, in bytes."""
 

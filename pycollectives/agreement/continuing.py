@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..support.typing import Array
 
-__all__ = ["Continuing", "seconds_of"]
-
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CoreT = TypeVar("CoreT", bound="EngineSide")
 T = TypeVar("T")
@@ -170,7 +168,6 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """See `Recoverable.stopped`."""
         with self._in_use:
             yield
             if self._left and self._core is not None and self._membership.is_installed:
@@ -188,23 +185,19 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         return self._left
 
     def end(self) -> None:
-        """See `Recoverable.end`."""
         self._has_ended = True
 
     def position(self) -> Any:
-        """See `Recoverable.position`."""
         return None
 
     def take_position(self, position: Any) -> None:
         """See `Recoverable.take_position`."""
 
     def remake(self, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """See `Recoverable.remake`."""
         self._arguments = arguments
         self._core = self._made(deadline)
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         if self._left:
             self._leave()
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..collective import Creator
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["Fingerprint", "hash_of_bits", "is_same_on_all_ranks"]
-
 
 @dataclass(frozen=True)
 class Fingerprint:

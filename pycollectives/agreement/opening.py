@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..support.nodes import Place
     from .options import Options
 
-__all__ = ["engines_of"]
-
 
 def engines_of(
     comm: MPI.Comm, options: Options, places: list[Place], limit: float | None

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from ..support.typing import OnFailure, Progress
 
-__all__ = ["RAISE", "Failures", "Options", "turn_on"]
-
 _turns: dict[int, threading.RLock] = {}
 _making_turn = threading.Lock()
 

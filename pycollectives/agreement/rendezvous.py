@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .checking import NoChecks
     from .consistency import Signed
 
-__all__ = ["Rendezvous"]
-
 SignedT = TypeVar("SignedT", bound="Signed")
 MadeT = TypeVar("MadeT")
 

@@ -19,8 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Decision", "Message", "Survivors"]
-
 
 class Decision(NamedTuple):
     """The result of a step."""
@@ -69,7 +67,6 @@ class Survivors:
     """
 
     def __init__(self, rank: int, size: int) -> None:
-        """See the class."""
         self._rank = rank
         self._size = size
         self._steps: dict[int, _Step] = {}

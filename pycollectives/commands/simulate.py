@@ -20,8 +20,6 @@ from .simulated_server import simulate_server
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["simulate"]
-
 OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "max_staleness", "reduce_ns")
 """Parameters that do not apply to a parameter server."""
 

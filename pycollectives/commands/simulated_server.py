@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from numpy import float64
 
-__all__ = ["simulate_server"]
-
 
 def simulate_server(
     text: str, work: npt.NDArray[float64], *, message: float, setting: dict[str, object], as_json: bool

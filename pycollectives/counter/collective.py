@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..support.deadline import Deadline
 
-__all__ = ["SharedCounter"]
-
 MOST_AT_ONCE = 1 << 31
 
 
@@ -45,7 +43,6 @@ class SharedCounter(Collective[CounterArguments]):
     _collective: _core.SharedCounter
 
     def __init__(self, context: Context, arguments: CounterArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -98,5 +95,4 @@ class SharedCounter(Collective[CounterArguments]):
         return self.fetch_add(0, timeout=timeout)
 
     def statistics(self) -> Statistics:
-        """Return this rank's counters; local, without communication."""
         return Statistics(**self._collective.statistics())

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .. import _core
     from ..support.deadline import Deadline
 
-__all__ = ["ContinuingCounter"]
-
 
 class Request(NamedTuple):
     """A call whose result no caller has received."""
@@ -47,7 +45,6 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
         )
 
     def fetch_add(self, n: int, *, timeout: float | None = None) -> int:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> int:
@@ -69,7 +66,6 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._state is None:
             assert self._core is not None
@@ -85,7 +81,6 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
         return {"left": self._left, **self._state}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`."""
         del deadline
         self._value = max(state["known"] for state in states)
         served = [entry for state in states for entry in state["served"]]
@@ -102,7 +97,6 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
         return self._request is not None and (rank, sequence) == (self._rank, self._request.sequence)
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         super().resume()
         self._state = self._request = None
 

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Document", "DumpError", "Record", "Row", "files_of", "jobs", "listening", "request", "rows"]
-
 PROC = Path("/proc")
 THREAD = "pyc-flight"
 POLL_S = 0.02

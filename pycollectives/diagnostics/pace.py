@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from .flight import Document, Record
 
-__all__ = ["Pace", "paces"]
-
 
 @dataclass(frozen=True)
 class Pace:

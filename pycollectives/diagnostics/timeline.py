@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from .traces import Event
 
-__all__ = ["draw", "select"]
-
 KINDS = {  # the beginning of a span's name: its label in the picture, its color and height
     "contribute": ("contribute", "tab:green", 0.8),
     "compute": ("compute", "mediumseagreen", 0.8),

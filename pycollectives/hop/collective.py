@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..topology.graph import Topology
     from .modes import Mode, Skip
 
-__all__ = ["Hop", "HopStatistics"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HopStatistics(Statistics):
@@ -84,7 +82,6 @@ class Hop(Collective[HopArguments]):
     _collective: _core.Hop
 
     def __init__(self, context: Context, arguments: HopArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)

@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import HopArguments
 
-__all__ = ["ContinuingHop"]
-
 
 class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     """The calls of the engine's Hop, which recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: HopArguments, deadline: Deadline, *, model: Array) -> None:
-        """Make the engine's collective; collective."""
         self._model = model  # the engine changes it
         self._kept = model.copy()  # between calls
         self._is_in_iteration = False
@@ -60,7 +57,6 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     # ------------------------------------------------------------------------------------------------ calls
 
     def enter(self, last: int, *, timeout: float | None = None) -> int:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> int:
@@ -85,7 +81,6 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         return self._is_in_iteration and self.iteration < self._first
 
     def step(self, delta: Any, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -113,7 +108,6 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._core is not None:
             self._counts = self._with(self._counted or dict.fromkeys(self._core.statistics(), 0))
@@ -130,16 +124,13 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
             self.begins_at = self.iteration = self._next = states[0]["iteration"]
 
     def position(self) -> Array:
-        """See `Recoverable.position`."""
         return self._kept
 
     def take_position(self, position: Array) -> None:
-        """See `Recoverable.take_position`."""
         for model in (self._model, self._kept):
             np.copyto(model, position)
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         super().resume()
         if self._core is not None and not self._left and self._is_in_iteration and self.iteration == self._first:
             self._core.enter(max(self._last - self._first, 0))  # its first iteration, which waits for nothing

@@ -22,8 +22,6 @@ from ..support.validation import integer_field
 MOST = 1 << 62
 """Limit of iterations and updates: the sum of two fits into 64 bits."""
 
-__all__ = ["BackupWorkers", "BoundedStaleness", "Hybrid", "Mode", "NotifyAck", "Skip", "Standard", "parse"]
-
 
 @dataclass(frozen=True)
 class Mode:
@@ -78,7 +76,6 @@ class NotifyAck(Mode):
 
     @property
     def acknowledges(self) -> bool:
-        """See `Mode`."""
         return True
 
 
@@ -100,12 +97,10 @@ class BackupWorkers(Mode):
     n: int
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the graph."""
         integer_field(self, "n", at_least=1, at_most=MOST)
 
     @property
     def backup(self) -> int:
-        """See `Mode`."""
         return self.n
 
 
@@ -129,12 +124,10 @@ class BoundedStaleness(Mode):
     s: int
 
     def __post_init__(self) -> None:
-        """Check it."""
         integer_field(self, "s", at_least=0, at_most=MOST)
 
     @property
     def staleness(self) -> int:
-        """See `Mode`."""
         return self.s
 
 
@@ -157,18 +150,15 @@ class Hybrid(Mode):
     s: int
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the graph."""
         integer_field(self, "n", at_least=1, at_most=MOST)
         integer_field(self, "s", at_least=0, at_most=MOST)
 
     @property
     def backup(self) -> int:
-        """See `Mode`."""
         return self.n
 
     @property
     def staleness(self) -> int:
-        """See `Mode`."""
         return self.s
 
 
@@ -195,7 +185,6 @@ class Skip:
     trigger: int = 1
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         integer_field(self, "max_jump", at_least=1, at_most=MOST)
         integer_field(self, "trigger", at_least=1, at_most=MOST)
 

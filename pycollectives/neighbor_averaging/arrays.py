@@ -19,20 +19,16 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PairwiseArguments
 
-__all__ = ["DeviceArrays", "HostArrays", "host_model"]
-
 
 class HostArrays:
     """A collective of arrays in host memory."""
 
     def __init__(self, arguments: PairwiseArguments, collective: _core.PairwiseAveraging) -> None:
-        """Wrap `collective`, which was made with `arguments`."""
         self._name = arguments.name
         self._buffer = arguments.initial.buffer
         self.collective = collective
 
     def read(self, out: object, stream: object) -> Array:
-        """As `PairwiseAveraging.read`."""
         self._check(stream)
         buffer = self._buffer
         array = np.empty(buffer.shape, buffer.dtype) if out is None else writable_array(out, buffer, self._name)
@@ -40,7 +36,6 @@ class HostArrays:
         return array
 
     def apply(self, delta: object, stream: object) -> None:
-        """As `PairwiseAveraging.apply`."""
         self._check(stream)
         self.collective.apply(as_bytes_exporter(readable_array(delta, self._buffer, self._name)))
 
@@ -76,7 +71,6 @@ class DeviceArrays:
         )
 
     def read(self, out: object, stream: object) -> Any:
-        """As `PairwiseAveraging.read`."""
         if out is None:
             if stream is not None:
                 self._stream = handle_of_stream(stream)
@@ -88,7 +82,6 @@ class DeviceArrays:
         return out
 
     def apply(self, delta: object, stream: object) -> None:
-        """As `PairwiseAveraging.apply`."""
         array = self._fitting(delta, stream, writable=False)
         self.collective.apply(array.pointer, array.streams)
         self._stream = array.stream

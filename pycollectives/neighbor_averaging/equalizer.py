@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["Equalizer"]
-
 LONGEST_CHUNK = 64 << 10
 """Elements that are averaged at a time; a node needs memory for some chunks per rank."""
 

@@ -10,8 +10,6 @@ from ..support.validation import with_prefix
 if TYPE_CHECKING:
     from ..support.typing import Array
 
-__all__ = ["readable_array", "writable_array"]
-
 
 def readable_array(value: object, model: buffers.BufferDescription, name: str) -> Array:
     """Return the memory of an argument; raise, with the collective's name, if count or type differ from the model's."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array, BufferSpec
     from ..topology.arguments import AnyTopology
 
-__all__ = ["Neighborhood", "NeighborhoodStatistics", "StepInfo", "StepRequest"]
-
 ArgumentsT = TypeVar("ArgumentsT", bound=NeighborhoodArguments)
 
 
@@ -65,7 +63,6 @@ class StepRequest(Request):
     """
 
     def __init__(self, collective: Neighborhood[Any], step: int) -> None:
-        """For `Neighborhood`."""
         self._collective = collective
         self._info: StepInfo | None = None
         self._in_place: Array | None = None  # the array given to `average`
@@ -119,7 +116,6 @@ class StepRequest(Request):
         return self._collective.comm.timeout
 
     def __repr__(self) -> str:
-        """Show the number of the step."""
         return f"<StepRequest {self.step} of {self._collective.name!r}>"
 
 
@@ -134,7 +130,6 @@ class Neighborhood(Collective[ArgumentsT]):
     _collective: _core.Neighborhood | ContinuingNeighborhood
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -278,7 +273,6 @@ class Neighborhood(Collective[ArgumentsT]):
         return array
 
     def statistics(self) -> NeighborhoodStatistics:
-        """Return this rank's counters; local, without communication."""
         return NeighborhoodStatistics(**self._collective.statistics())
 
     @property

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..support.costs import Costs
     from ..support.typing import Array, BufferSpec, DType, Late, Missed, Op
 
-__all__ = ["PartialAllreduceArguments"]
-
 LATE = ("accumulate", "replace", "drop")
 MISSED = ("latest", "sum")
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PartialAllreduceArguments
 
-__all__ = ["ContinuingAllreduce"]
-
 T = TypeVar("T")
 
 
@@ -37,11 +35,9 @@ class ContinuingRequest(Request):
         self._call = call
 
     def wait(self, *, timeout: float | None = None) -> _core.RoundInfo:
-        """See `Request.wait`."""
         return self._collective.wait(self._call, self._collective.deadline(timeout))
 
     def test(self) -> bool:
-        """See `Request.test`."""
         return self._collective.test(self._call)
 
     @property
@@ -51,11 +47,9 @@ class ContinuingRequest(Request):
 
     @property
     def default_timeout(self) -> float | None:
-        """See `Request.default_timeout`."""
         return self._collective.default_timeout
 
     def __repr__(self) -> str:
-        """Show the collective."""
         return f"<Round of {self._collective.name!r}>"
 
 
@@ -63,7 +57,6 @@ class ContinuingAllreduce(Recovery):
     """The calls of `PartialAllreduce`, which recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         self._contributed = 0
         self._contributor: int | None = None  # the thread that has contributed since the last flush
         super().__init__(context, arguments, deadline)
@@ -71,7 +64,6 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ contributing
 
     def contribute(self, x: Any, *, stream: Any = None) -> ContinuingRequest:
-        """See `PartialAllreduce.contribute`."""
         self._check_stream(stream)
         call, _ = self._contribute(self._checked(x).copy(), Deadline(self._context.timeout))
         return ContinuingRequest(self, call)
@@ -79,7 +71,6 @@ class ContinuingAllreduce(Recovery):
     def allreduce(
         self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, _core.RoundInfo]:
-        """See `PartialAllreduce.allreduce`."""
         self._check_stream(stream)
         deadline = self.deadline(timeout)
         into = None if out is None else self._arguments.writable(out)
@@ -156,7 +147,6 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ waiting
 
     def wait(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
-        """See `Request.wait`."""
 
         def action() -> _core.RoundInfo:
             if call.info is None:
@@ -168,7 +158,6 @@ class ContinuingAllreduce(Recovery):
         return self._run(action, deadline)
 
     def test(self, call: Call) -> bool:
-        """See `Request.test`."""
 
         def action() -> bool:
             if call.info is None:
@@ -215,7 +204,6 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ leaving
 
     def flush(self, *, timeout: float | None = None) -> _core.RoundInfo:
-        """See `PartialAllreduce.flush`."""
         deadline = self.deadline(timeout)
 
         def action() -> _core.RoundInfo:
@@ -236,7 +224,6 @@ class ContinuingAllreduce(Recovery):
         return self._run(action, deadline)
 
     def start_flush(self) -> None:
-        """See `PartialAllreduce.start_flush`."""
         self._run(self._start_flush, Deadline(self._context.timeout))
 
     def _start_flush(self) -> None:
@@ -260,7 +247,6 @@ class ContinuingAllreduce(Recovery):
             raise
 
     def abort(self) -> int:
-        """See `Collective.abort`."""
         if not self._enter_soon():
             self._left = True
             return len(self._contributions)
@@ -276,7 +262,6 @@ class ContinuingAllreduce(Recovery):
 
     @property
     def result(self) -> Array:
-        """See `PartialAllreduce.result`."""
         if self._kept_result is not None:
             return self._kept_result
         if self._core is None:
@@ -293,7 +278,6 @@ class ContinuingAllreduce(Recovery):
 
     @property
     def ended(self) -> bool:
-        """See `Recoverable.ended`."""
         return self._core is not None and self._core.ended
 
     @property

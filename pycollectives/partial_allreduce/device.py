@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..support.device_arrays import DeviceArray
     from ..support.typing import Array
 
-__all__ = ["DeviceCollective"]
-
 
 class DeviceCollective:
     """Wraps the engine's collective on a device: calls take arrays on it, and the caller's stream."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .collective import PartialAllreduce
     from .recovery import Unused
 
-__all__ = ["DivideBy", "EagerMean", "check_divide_by"]
-
 DivideBy: TypeAlias = Literal["world", "contributors"]
 """The divisor of a sum of gradients: the number of all ranks, as in the paper, or of the round's contributors."""
 

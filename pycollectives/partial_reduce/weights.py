@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PartialReduceArguments
 
-__all__ = ["DeviceWeights", "HostWeights"]
-
 
 class HostWeights:
     """Weights in host memory."""
 
     def __init__(self, collective: _core.PartialReduce, arguments: PartialReduceArguments) -> None:
-        """Wrap `collective`, which was made with `arguments`."""
         self._collective = collective
         self._name = arguments.name
         self._like = arguments.like
@@ -33,7 +30,6 @@ class HostWeights:
     def average(
         self, weights: Any, stream: Any, *, step: int, group: Sequence[int], timeout: float | None
     ) -> tuple[tuple[int, ...], int, float, int]:
-        """As the engine's."""
         self._refuse(stream)
         array = self._checked(writable_array, weights)
         info = self._collective.average(as_bytes_exporter(array), step=step, group=group, timeout=timeout)
@@ -61,7 +57,6 @@ class DeviceWeights:
     """Weights on a device, with the caller's streams."""
 
     def __init__(self, collective: _core.DevicePartialReduce, arguments: PartialReduceArguments) -> None:
-        """Wrap `collective`, which was made with `arguments`."""
         assert arguments.like.device is not None
         self._collective = collective
         self._name = arguments.name
@@ -73,7 +68,6 @@ class DeviceWeights:
     def average(
         self, weights: Any, stream: Any, *, step: int, group: Sequence[int], timeout: float | None
     ) -> tuple[tuple[int, ...], int, float, int]:
-        """As the engine's."""
         array = self._described(weights, stream, writable=True)
         info = self._collective.average(
             array.pointer, owner=array.owner, streams=array.streams, step=step, group=group, timeout=timeout

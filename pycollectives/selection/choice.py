@@ -38,18 +38,6 @@ if TYPE_CHECKING:
 
     from .model import CostModel
 
-__all__ = [
-    "BOARD",
-    "DEFAULT_SEGMENT_BYTES",
-    "FORMAT",
-    "Choice",
-    "Row",
-    "SelectionTable",
-    "is_known",
-    "is_sparse",
-    "resolve",
-]
-
 FORMAT = 2
 
 BOARD = "board"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..support.costs import Costs
 
-__all__ = ["CostModel", "activation_costs", "algorithm_names", "cheapest", "schedule_costs"]
-
 HEADER_BYTES = 40
 """Header of every message (csrc/engine/presence.h); 8 bytes more for each 64 ranks list the contributors."""
 ELEMENT_BYTES = 8

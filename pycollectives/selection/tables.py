@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from ..support.costs import Costs
 
-__all__ = ["built_in", "describe", "for_costs", "in_use", "is_tuned", "read", "using", "write"]
-
 _instead: SelectionTable | None = None
 """The table of `using`."""
 

@@ -13,8 +13,6 @@ from ..support.validation import checked_choice, checked_rank
 from .sync import EAMSGD, Synchronization, parse
 from .update import UpdateRule
 
-__all__ = ["ParameterServerArguments", "checked_sync"]
-
 NAN = ("reject", "skip", "accept")
 PER_WORKER = ("trials", "allotted")
 """Options of a synchronization that may be a list with a value for each worker."""

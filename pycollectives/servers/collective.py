@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..support.typing import BufferSpec
     from .sync import Synchronization
 
-__all__ = ["ParameterServer", "PushRequest"]
-
 
 class PushRequest(Request):
     """A pending push, done when its worker may continue; returned by `ParameterServer.push`.
@@ -41,7 +39,6 @@ class PushRequest(Request):
     """
 
     def __init__(self, server: ParameterServer, clock: int) -> None:
-        """For `ParameterServer`."""
         self._server = server
         self._info: PushInfo | None = None
         self.clock = clock
@@ -81,7 +78,6 @@ class PushRequest(Request):
         return self._server._context.timeout
 
     def __repr__(self) -> str:
-        """Show the number of the push."""
         return f"<PushRequest {self.clock} of {self._server.name!r}>"
 
 
@@ -110,7 +106,6 @@ class ParameterServer(Collective[ParameterServerArguments]):
     _collective: _core.ParameterServer
 
     def __init__(self, context: Context, arguments: ParameterServerArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -352,7 +347,6 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return PushInfo(clock, version, staleness, used) if clock else None
 
     def statistics(self) -> ParameterServerStatistics:
-        """Return this rank's counters; local, without communication."""
         return ParameterServerStatistics(pushes=self.clock, version=self.version, **self._collective.statistics())
 
     def server_statistics(self, *, timeout: float | None = None) -> ServerStatistics:

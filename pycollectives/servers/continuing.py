@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import ParameterServerArguments
 
-__all__ = ["ContinuingServer"]
-
 SETTLE_S = 20.0
 """Time limit for the work on shared weights that survivors have begun."""
 MOST_UNCOPIED = 8
@@ -159,13 +157,11 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
 
     @property
     def servers(self) -> tuple[int, ...]:
-        """See the class."""
         return () if self._layout.direct else self._layout.servers
 
     # ------------------------------------------------------------------------------------------------ workers
 
     def push(self, gradient: Array, *, timeout: float | None = None) -> int:
-        """As the engine's."""
         deadline, push = self.deadline(timeout), self._copied(gradient)
 
         def action() -> int:
@@ -177,7 +173,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return self._run(action, deadline)
 
     def give_up(self, *, timeout: float | None = None) -> int:
-        """As the engine's."""
         deadline, push = self.deadline(timeout), Push(None)
 
         def action() -> int:
@@ -189,7 +184,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return self._run(action, deadline)
 
     def push_pull(self, gradient: Array, out: Array, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline, push = self.deadline(timeout), self._copied(gradient)
 
         def action() -> None:
@@ -231,7 +225,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return Push(copy)
 
     def wait(self, clock: int, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -242,7 +235,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         self._run(action, deadline)
 
     def test(self, clock: int) -> bool:
-        """As the engine's."""
 
         def action() -> bool:
             core = self._notified_side
@@ -252,7 +244,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return self._run(action, self.deadline(None))
 
     def suspend(self, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -264,7 +255,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
     # ------------------------------------------------------------------------------------------------ all ranks
 
     def pull(self, out: Array, *, timeout: float | None = None, at_least: int = 0) -> None:
-        """As the engine's."""
         deadline, epoch = self.deadline(timeout), self._epoch
 
         def action() -> None:
@@ -348,7 +338,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         self._lost.update(lost)
         core, self._core = self._core, None
         if core is not None:
@@ -412,7 +401,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return array.view(self._given.initial.buffer.dtype)
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         self._resumed_epoch = self._epoch
         for source in self._sources:
             if (calls := source.core.update_calls) is not None:
@@ -445,12 +433,10 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
 
     @property
     def version(self) -> int:
-        """As the engine's."""
         return self._version if self._core is None else max(self._version, self._core.version)
 
     @property
     def outcome(self) -> tuple[int, int, int, bool]:
-        """As the engine's."""
         if self._core is not None:
             self._note_outcome(self._core)
         return self._outcome

@@ -27,23 +27,6 @@ from typing import Any, ClassVar
 
 from ..support.validation import checked_choice, checked_integer, integer_field, number_field
 
-__all__ = [
-    "ALGORITHMS",
-    "ASP",
-    "BSP",
-    "DSSP",
-    "EAMSGD",
-    "SSP",
-    "ElasticBSP",
-    "MindFlayer",
-    "Rennala",
-    "Rescaled",
-    "Ringleader",
-    "Ringmaster",
-    "Synchronization",
-    "parse",
-]
-
 MOST = 1 << 62
 """Limit of pushes: the sum of two fits into 64 bits."""
 LONGEST_LOOKAHEAD = 1 << 16
@@ -83,14 +66,12 @@ class Patient(Synchronization):
     patience: float = field(default=10.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the field."""
         if self.patience != math.inf:
             number_field(self, "patience")
         if self.patience <= 0:
             raise ValueError(f"{type(self).__name__}: expected patience > 0, got {self.patience}")
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {"kind": self.kind, "patience": float(self.patience)}
 
 
@@ -150,12 +131,10 @@ class SSP(Patient):
     s: int
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
         integer_field(self, "s", at_least=0, at_most=MOST)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {**super().engine_arguments(), "low": self.s}
 
 
@@ -182,7 +161,6 @@ class DSSP(Patient):
     hi: int
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
         integer_field(self, "lo", at_least=0, at_most=MOST)
         integer_field(self, "hi", at_least=0, at_most=MOST)
@@ -190,7 +168,6 @@ class DSSP(Patient):
             raise ValueError(f"DSSP: expected lo <= hi, got {self.lo} and {self.hi}")
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {**super().engine_arguments(), "low": self.lo, "high": self.hi}
 
 
@@ -228,7 +205,6 @@ class ElasticBSP(Patient):
     objective: str = "waiting"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
         integer_field(self, "lookahead", at_least=1, at_most=LONGEST_LOOKAHEAD)
         checked_choice("ElasticBSP: predict", self.predict, ("push", "superstep"))
@@ -238,7 +214,6 @@ class ElasticBSP(Patient):
             raise ValueError(f"ElasticBSP: {self.algorithm!r} minimizes the waiting; expected algorithm 'linear'")
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {
             **super().engine_arguments(),
             "lookahead": self.lookahead,
@@ -271,7 +246,6 @@ class EAMSGD(Synchronization):
     alpha: float
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         integer_field(self, "period", at_least=1, at_most=MOST)
         number_field(self, "alpha")
         if not 0 < self.alpha < 1:
@@ -296,11 +270,9 @@ class Ringmaster(Synchronization):
     limit: int
 
     def __post_init__(self) -> None:
-        """Check the field."""
         integer_field(self, "limit", at_least=1, at_most=MOST)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {"kind": self.kind, "limit": self.limit}
 
 
@@ -323,11 +295,9 @@ class Rennala(Synchronization):
     batch: int
 
     def __post_init__(self) -> None:
-        """Check the field."""
         integer_field(self, "batch", at_least=1, at_most=MOST)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {"kind": self.kind, "limit": self.batch}
 
 
@@ -401,7 +371,6 @@ class MindFlayer(Patient):
         object.__setattr__(self, "seconds", tuple(seconds * (workers // len(seconds))))
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {**super().engine_arguments(), "trials": _each(self.trials), "allotted": _each(self.seconds)}
 
 

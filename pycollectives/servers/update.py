@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SGD", "Adam", "UpdateRule"]
-
 
 @dataclass(frozen=True)
 class UpdateRule(ABC):
@@ -38,12 +36,10 @@ class SGD(UpdateRule):
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         checked_number(self, "rate", 0.0, math.inf)
         checked_number(self, "momentum", 0.0, 1.0)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `UpdateRule`."""
         return {"rule": "sgd", "rate": self.rate, "momentum": self.momentum}
 
 
@@ -70,14 +66,12 @@ class Adam(UpdateRule):
     epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         checked_number(self, "rate", 0.0, math.inf)
         checked_number(self, "beta1", 0.0, 1.0)
         checked_number(self, "beta2", 0.0, 1.0)
         checked_number(self, "epsilon", 0.0, math.inf)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `UpdateRule`."""
         return {
             "rule": "adam",
             "rate": self.rate,

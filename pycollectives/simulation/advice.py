@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..groups import GeneratedGroups
     from ..topology import TimeVarying, Topology
 
-__all__ = ["Forecast", "advice", "forecasts"]
-
 Work = npt.NDArray[np.float64]
 
 WORTH = 1.1

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..groups import GeneratedGroups
 
-__all__ = ["Event", "GroupModel", "GroupSummary", "simulate_groups"]
-
 
 class Machine(Protocol):
     """The object that answers requests: `_core.GroupGenerator`, or a substitute."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 Computation = Literal["parallel", "serial"]
 
-__all__ = ["HopSummary", "largest_gap", "seconds_for_all", "simulate_hop", "times_of_steps"]
-
 
 class HopSummary(NamedTuple):
     """Figures of a simulation.

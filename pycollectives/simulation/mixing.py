@@ -22,17 +22,6 @@ from .groups import simulate_groups
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "Matrix",
-    "expected_matrix",
-    "group_matrix",
-    "is_connected",
-    "is_doubly_stochastic",
-    "mean_matrix",
-    "random_groups_matrix",
-    "spectral_gap",
-]
-
 Matrix = npt.NDArray[np.float64]
 
 Generator: TypeAlias = GeneratedGroups | StaticGroups

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from ..servers.sync import Synchronization
 
-__all__ = ["ServerSummary", "seconds_for_all", "simulate"]
-
 
 class ServerSummary(NamedTuple):
     """Figures of a simulation, until the first worker has ended.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["LOADS", "from_csv", "make", "read"]
-
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 
 Work = npt.NDArray[np.float64]

@@ -18,8 +18,6 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["DEVICES", "LAUNCHERS", "Profile", "built_in", "data_folder", "load", "names", "seconds", "templates"]
-
 LAUNCHERS = ("srun", "mpirun", "ibrun")
 DEVICES = ("cpu", "cuda")
 
@@ -58,7 +56,6 @@ class Profile:
     launcher_options: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Check every value, and the dependencies between values."""
         for key, check in CHECKS.items():
             value = getattr(self, key)
             if value is None and key in OPTIONAL:

@@ -16,8 +16,6 @@ from . import profiles
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["product", "render", "shell_word"]
-
 RESULTS = "{results}"
 """Placeholder in a command for the job's folder of results, which is known only in the job."""
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SubmissionError", "submit"]
-
 
 class SubmissionError(RuntimeError):
     """The job was not submitted; the message is sbatch's error, in one line."""

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
 
     from .typing import Array
 
-__all__ = [
-    "DTYPE_NAMES",
-    "BufferDescription",
-    "array_of",
-    "as_array",
-    "as_bytes_exporter",
-    "checked_dtype",
-    "contiguous_array",
-    "describe",
-    "device_type",
-    "matching_array",
-    "name_of",
-    "writable_array",
-]
-
 DTYPE_NAMES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

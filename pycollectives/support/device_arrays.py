@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .buffers import BufferDescription
 
-__all__ = ["DeviceArray", "check_available", "describe_device", "device_number", "fitting_array", "why_staged"]
-
 _CUDA = (2, 13)
 """DLPack's device types with CUDA addresses: device memory and managed memory."""
 

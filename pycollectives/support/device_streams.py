@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["LEGACY_STREAM", "PER_THREAD_STREAM", "handle_of_stream", "on_its_device", "torch_stream"]
-
 LEGACY_STREAM = 1
 """The default stream that waits for all others."""
 PER_THREAD_STREAM = 2

@@ -34,15 +34,6 @@ if TYPE_CHECKING:
 
     from .typing import Progress
 
-__all__ = [
-    "Settings",
-    "checked_progress",
-    "checked_ranks_per_node",
-    "selection_files",
-    "settings",
-]
-
-
 MOST_FLIGHT_ROUNDS = 1_000_000
 
 

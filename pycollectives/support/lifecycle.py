@@ -11,8 +11,6 @@ from .errors import MismatchError, RankFailedError, TransportError
 if TYPE_CHECKING:
     from ..context import Context
 
-__all__ = ["exit_context"]
-
 
 class Closing(Protocol):
     """An object with a `with` block."""

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Machine"]
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -46,7 +44,6 @@ class Machine:
         return asdict(self)
 
     def __str__(self) -> str:
-        """Return a description in words."""
         return f"{self.cpu}, {self.cores} cores, {self.mpi}"
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from .. import _core
     from .nodes import Place
 
-__all__ = ["measured_costs"]
-
 
 def measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:
     """Return the costs of messages between nodes, the same on all ranks; None if a table is used. Collective."""

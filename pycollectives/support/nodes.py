@@ -11,16 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "Place",
-    "farthest_of",
-    "has_core_per_rank",
-    "machine_of_this_process",
-    "neighbours_of",
-    "nodes_of",
-    "ranks_of_kernel",
-]
-
 
 class Place(NamedTuple):
     """The place of a rank.

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["AVG", "OP_NAMES", "check_op_on_device", "checked_op", "checked_op_on"]
-
 AVG: Final = "AVG"
 """The mean over the ranks that contributed. Integers are summed in 64 bits and divided towards zero."""
 

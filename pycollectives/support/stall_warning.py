@@ -6,8 +6,6 @@ import logging
 import math
 import time
 
-__all__ = ["StallWarning"]
-
 _logger = logging.getLogger("pycollectives")
 
 
@@ -26,7 +24,6 @@ class StallWarning:
     """
 
     def __init__(self, after: float | None, who: str) -> None:
-        """Start the clock."""
         self._begin = time.monotonic()
         self._next = math.inf if after is None else after
         self._who = who

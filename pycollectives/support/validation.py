@@ -9,19 +9,6 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "checked_choice",
-    "checked_group",
-    "checked_integer",
-    "checked_name",
-    "checked_rank",
-    "checked_timeout",
-    "integer_field",
-    "number_field",
-    "seed_field",
-    "with_prefix",
-]
-
 MAX_NAME = 200
 """Limit of a collective's name in characters."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .graph import Topology
     from .time_varying import TimeVarying
 
-__all__ = ["NAMES", "by_name"]
-
 _MAKERS: dict[str, Callable[[int], Topology | TimeVarying]] = {
     "ring": ring,
     "ring-based": ring_based,

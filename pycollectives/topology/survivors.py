@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from .arguments import AnyTopology
     from .weights import Matrix
 
-__all__ = ["among", "without"]
-
 
 def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> list[Matrix]:
     """Return the weights of each step of a period among the ranks in `kept`, by their order.

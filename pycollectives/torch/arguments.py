@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..support.typing import Missed
     from .means import Memory, TensorMean
 
-__all__ = ["Arguments"]
-
 
 @dataclass(frozen=True)
 class Arguments:

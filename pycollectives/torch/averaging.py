@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from .means import TensorMean
 
-__all__ = ["GradientAverager"]
-
 UNUSED = (
     "backward() after average_gradients(), whose averages no step() has used: call step() before, or drop them by "
     "zero_grad() of this optimizer; zero_grad() of the model does not drop them"
@@ -57,7 +55,6 @@ class GradientAverager:
         name_of: Callable[[torch.Tensor], str],
         is_open: Callable[[], bool],
     ) -> None:
-        """See the class; `add` makes the buckets."""
         self.buckets: list[Bucket] = []
         self._make = make
         self._overlap = overlap

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Make: TypeAlias = Callable[[torch.Tensor], TensorMean]
 
-__all__ = ["Bucket", "fused", "parts_of", "summed_in"]
-
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which gradients of `dtype` are added up: at least float32."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["ExactMean"]
-
 
 class ExactMean:
     """Compute the mean over the ranks that have not left. Creation and calls are collective.

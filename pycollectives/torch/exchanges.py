@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .shown import ShownParameters
 
-__all__ = ["EXCHANGES", "Averaging", "Exchange"]
-
 Averaging = PairwiseAveraging | NeighborAveraging | PushSum | HopCollective | PartialReduce | Server
 AveragingT = TypeVar("AveragingT", bound=Averaging)
 StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum | HopCollective | PartialReduce)
@@ -85,7 +83,6 @@ class Exchange(ABC, Generic[AveragingT]):
         """Raise ValueError for an option value that the collective accepts and this method does not."""
 
     def join(self) -> None:
-        """Create the collective, with the current parameters as the model; collective."""
         self.averaging = getattr(self._comm, self.service)(self._shown.values, **self._arguments)
         self.is_in = True
 
@@ -125,7 +122,6 @@ class Exchange(ABC, Generic[AveragingT]):
         """Set the parameters to the mean of all ranks' models, after a flush; collective."""
 
     def leave(self) -> None:
-        """Leave without waiting for other ranks."""
         if self.is_in:
             self.averaging.leave()
 
@@ -182,11 +178,9 @@ class WithMean(Exchange[AveragingT]):
         super().__init__(comm, shown, name, **options)
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange.state`."""
         return {**super().state(), "mean": self._mean.computed}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """See `Exchange.restore`."""
         self._mean.computed = state["mean"]
         super().restore(state)
 
@@ -197,14 +191,12 @@ class WithMean(Exchange[AveragingT]):
         return shown.values.size
 
     def leave(self) -> None:
-        """Leave without waiting for other ranks."""
         try:
             super().leave()
         finally:
             self._mean.leave()
 
     def abort(self) -> int:
-        """Leave at once."""
         try:
             self._mean.abort()
         finally:
@@ -253,7 +245,6 @@ class Stepwise(WithMean[StepwiseT]):
             self.settled = False
 
     def restore(self, state: dict[str, Any]) -> None:
-        """See `Exchange.restore`."""
         super().restore(state)
         self._model = self._shown.values.copy()
 
@@ -261,7 +252,6 @@ class Stepwise(WithMean[StepwiseT]):
         """Do nothing: models are equal after a flush."""
 
     def join(self) -> None:
-        """See `Exchange.join`."""
         super().join()
         self._model = self._shown.values.copy()
         self._step = None
@@ -456,7 +446,6 @@ class ParameterServer(WithMean[Server]):
         self._pushed, self._flushed = False, True
 
     def end_flush(self, rejoin: bool) -> None:
-        """Note that the flush is over."""
         self._flushed = False
 
     def equalize(self, deadline: Deadline) -> None:

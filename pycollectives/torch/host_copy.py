@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from ..support.typing import Array
 
-__all__ = ["HostCopy", "host_memory", "wait_for"]
-
 
 def host_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return a tensor of zeros on the host, for copies from and to a device."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..support.deadline import Deadline
 
-__all__ = ["InitialState"]
-
 
 class InitialState:
     """Broadcast the initial state from rank 0.
@@ -54,7 +52,6 @@ class InitialState:
         with_state: bool | None,
         caller: str,
     ) -> None:
-        """See the class."""
         self._optimizer = optimizer
         self._comm = comm
         self._model = model

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..support.deadline import Deadline
 
-__all__ = ["Operations", "meet", "synchronize"]
-
 LEFT = "left the communicator"
 """Text by which a `StallError` names ranks that will never make the call."""
 
@@ -31,7 +29,6 @@ class Operations:
     """
 
     def __init__(self) -> None:
-        """Begin without a call."""
         self.call: str | None = None
         self.completed = 0
 

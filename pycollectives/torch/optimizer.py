@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ..context import AnyCollective
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["CollectiveOptimizer"]
-
 _deadlock_guard = DeadlockGuard()
 
 
@@ -82,7 +80,6 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         timeout: float | None,
         name: str,
     ) -> None:
-        """See the class; call `_begin` next."""
         self.optimizer = optimizer
         self._owns_comm = not isinstance(comm, Communicator)
         self._comm = comm if isinstance(comm, Communicator) else Communicator(comm, timeout=timeout)
@@ -459,7 +456,6 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         return next((error for error in every if error is not None), None)
 
     def __enter__(self) -> Self:
-        """Return this optimizer."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .models.base import Model
     from .settings import Settings
 
-__all__ = ["require_same_data", "require_same_settings"]
-
 LONGEST = 120
 """Characters of a setting that are compared: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from .datasets.base import Dataset
 
-__all__ = ["Batches", "of_similar_length"]
-
 
 class Batches:
     """One rank's share of the batches. Each epoch is a permutation of the examples; an incomplete batch is left out.

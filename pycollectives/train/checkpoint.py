@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .loop import Training
     from .replica import Replica
 
-__all__ = ["exists", "forget", "load", "newest", "save"]
-
 _together = partial(together, "checkpoint")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
 
-__all__ = ["ControlChannel"]
-
 STOP, FAILED, WAITS = 0, 1, 2
 """What a message says of its sender: it is to stop, it has left by an exception, or it waits in a barrier."""
 
@@ -144,7 +142,6 @@ class ControlChannel:
             self._failed.add(status.source)
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(

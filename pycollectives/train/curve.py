@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .models.base import Model, Score
     from .replica import Step
 
-__all__ = ["Curve", "Point"]
-
 END = "end"
 """The last name of all: digits go before letters."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-__all__ = ["locked", "require_shared", "together"]
-
 T = TypeVar("T")
 
 

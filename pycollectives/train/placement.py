@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .models.base import Model
     from .settings import Settings
 
-__all__ = ["Placement"]
-
 
 @dataclass(frozen=True)
 class Placement:

@@ -14,8 +14,6 @@ from typing import Any
 
 from .values import Option, check, options_of
 
-__all__ = ["Choice", "Registry"]
-
 UNITS = {"_ms": 1e-3, "_us": 1e-6}
 
 

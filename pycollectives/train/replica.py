@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .optimizers import Optimizer
     from .synchronizers.base import Synchronizer
 
-__all__ = ["Replica", "Step"]
-
 
 @dataclass(frozen=True)
 class Step:

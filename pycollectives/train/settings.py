@@ -16,8 +16,6 @@ from .values import check
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DEFAULT_BATCH", "REQUEUE", "Settings", "read_toml"]
-
 DEFAULT_BATCH = 64
 """Examples of all ranks together in a step, or the next multiple of the number of ranks."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .replica import Step
     from .settings import Settings
 
-__all__ = ["Summary", "Totals", "report"]
-
 
 class Totals:
     """Sums over the steps of all ranks.
@@ -49,7 +47,6 @@ class Totals:
         self.elapsed_s = 0.0
 
     def __call__(self, step: Step) -> None:
-        """Add a step."""
         spent, finite = step.compute_s + step.wait_s, math.isfinite(step.loss)
         self._of_this_rank += (1, step.wait_s, spent, step.active, step.late, step.missed, not finite)
 

@@ -22,8 +22,6 @@ from ..selection.choice import Choice, Row, SelectionTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["LONG", "MARGIN", "PASSES_NEEDED", "REACH", "SHORT", "Cell", "Decision", "decide", "derive", "reaches"]
-
 MARGIN = 0.1
 PASSES_NEEDED = 3
 """The least number of passes for another choice than the default."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from ..support.typing import Late
 
-__all__ = ["SIZES", "Measured", "Tuning", "rank_counts"]
-
 SIZES = (8, 1024, 8192, 65536, 262144, 1048576, 4194304)
 SEGMENTS = (16384, 32768, 131072, 262144, 524288)
 """Segment sizes to try besides the default, in bytes, for data of at least two segments."""

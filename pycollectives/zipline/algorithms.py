@@ -14,8 +14,6 @@ from .rows import flattened
 if TYPE_CHECKING:
     from .typing import Rows
 
-__all__ = ["full_grid_scan", "grid_scan", "naive", "zipline", "zipline_linear", "zipline_opt", "zipline_opt_bs"]
-
 
 def zipline_linear(rows: Rows) -> Barrier:
     """Return the optimal barrier in one pass over the points, with constant work for each (ours).

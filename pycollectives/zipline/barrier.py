@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Barrier"]
-
 
 class Barrier(NamedTuple):
     """The time of the next barrier, and the iteration after which each worker reaches it (ElasticBSP, 4.1).

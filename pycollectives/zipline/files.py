@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from .typing import Rows, Timestamps
 
-__all__ = ["read", "write"]
-
 INTEGER = r"[+-]?[0-9]+"
 NUMBER = rf"{INTEGER}(?:\.[0-9]*)?(?:[eE]{INTEGER})?"
 INTEGERS = re.compile(rf"{INTEGER}(?:,{INTEGER})*")

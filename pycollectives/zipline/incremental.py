@@ -14,8 +14,6 @@ from .rows import checked_row, flattened
 if TYPE_CHECKING:
     from .typing import Rows, Timestamps
 
-__all__ = ["Incremental"]
-
 
 class Incremental:
     """Keep the optimal barrier up to date while one row at a time changes; faster than `zipline_linear`.

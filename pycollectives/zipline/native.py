@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["extension"]
-
 
 def extension() -> ModuleType:
     """Return `pycollectives._zipline`; an `ImportError` tells how to build it."""

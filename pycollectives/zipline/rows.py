@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from .typing import Int64s, Timestamps
 
-__all__ = ["checked_row", "flattened"]
-
 DTYPES = (np.dtype(np.int64), np.dtype(np.float64))
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..models.base import Model
 
-__all__ = ["Distributed", "make_group"]
-
 TIMEOUT = timedelta(minutes=10)
 INTERFACE = "GLOO_SOCKET_IFNAME"
 
