@@ -303,16 +303,8 @@ class Collective(ABC, Generic[ArgumentsT]):
     ) -> Self:
         """Make a collective of this kind; collective.
 
-        Parameters
-        ----------
-        context
-            The communicator's context.
-        arguments
-            Makes this rank's arguments. If it raises, this rank raises that error and the others `MismatchError`.
-        call
-            The name of the call in messages; by default the service.
-        timeout
-            Seconds; None for the communicator's default.
+        `arguments` makes this rank's arguments: if it raises, this rank raises that error and the others
+        `MismatchError`. `call`: its name in messages, by default the service.
         """
         service = cls.arguments.service
 

@@ -36,11 +36,6 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     Calls run as `_run(action, deadline)`. An action uses the engine's collective as `_engine_side`, and is called again
     after a recovery.
-
-    Attributes
-    ----------
-    begins_at
-        The first step of this rank, more than 0 if it replaces a dead one. `fill` sets it, in services that need it.
     """
 
     begins_at = 0

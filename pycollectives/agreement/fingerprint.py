@@ -25,13 +25,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, buffer: object) -> Fingerprint:
-        """Return the fingerprint of a buffer, or of a specification such as `[buffer, count, type]`.
-
-        Raises
-        ------
-        TypeError, BufferError, ValueError
-            As for `buffers.array_of`; `TypeError` also if the buffer holds Python objects, which are addresses.
-        """
+        """Return the fingerprint of a buffer, or of a specification such as `[buffer, count, type]`."""
         array = buffers.array_of(buffer)
         if array.dtype.hasobject:
             raise TypeError(f"expected elements without Python objects in them, got {array.dtype}")

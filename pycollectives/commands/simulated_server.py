@@ -19,20 +19,9 @@ if TYPE_CHECKING:
 def simulate_server(
     text: str, work: npt.NDArray[float64], *, message: float, setting: dict[str, object], as_json: bool
 ) -> None:
-    """Simulate a parameter server and print its figures.
+    """Simulate a parameter server, with seconds of computing of shape (workers, iterations), and print its figures.
 
-    Parameters
-    ----------
-    text
-        A synchronization, as accepted by `sync.parse`.
-    work
-        Computing time in seconds, of shape (workers, iterations).
-    message
-        Duration of a message in seconds.
-    setting
-        Further items of the JSON object. "load" is also in the table's title.
-    as_json
-        Print one JSON object instead of a table.
+    `message`: its seconds. `setting`: further items of the JSON object; "load" is also in the table's title.
     """
     kind = sync.parse(text)
     summary = run(kind, work, latency=message)

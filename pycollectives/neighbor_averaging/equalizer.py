@@ -25,11 +25,6 @@ class Equalizer:
 
     All ranks call `equalize` equally often. After a `StallError`, the next call continues where it was; after another
     error, a rank can no longer call it.
-
-    Attributes
-    ----------
-    replaced
-        This rank's model before and after it was replaced by the mean, until all ranks have done so.
     """
 
     def __init__(
@@ -48,6 +43,7 @@ class Equalizer:
         self._count = count
         dtype = np.dtype(models.held_dtype_name)
         self._chunk = np.zeros(min(max(count, 1), LONGEST_CHUNK), dtype)
+        # this rank's model before and after it was replaced by the mean, until all ranks have done so
         self.replaced: tuple[Array, Array] | None = None
         self._name = name
         self._failed = False

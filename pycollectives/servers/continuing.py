@@ -36,24 +36,14 @@ MOST_UNCOPIED = 8
 
 
 class Push:
-    """A push that the weights may not include: its number, its values, and its outcome.
-
-    Attributes
-    ----------
-    clock
-        The number; 0 before it was handed over.
-    released
-        The version of the weights at its release; None before.
-    used
-        Whether it is in an update, or may be.
-    """
+    """A push that the weights may not include: its number, its values, and its outcome."""
 
     def __init__(self, values: Array | None) -> None:
         """`values`: None for a trial without a gradient."""
         self.values = values
-        self.clock = 0
-        self.released: int | None = None
-        self.used = True
+        self.clock = 0  # the number; 0 before it was handed over
+        self.released: int | None = None  # the version of the weights at its release
+        self.used = True  # it is in an update, or may be
 
 
 class Source(NamedTuple):
@@ -73,13 +63,7 @@ class Source(NamedTuple):
 
 
 class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterServer"]):
-    """The calls of the engine's parameter server, which recover if a rank has died.
-
-    Attributes
-    ----------
-    servers
-        The ranks that serve, ascending.
-    """
+    """The calls of the engine's parameter server, which recover if a rank has died."""
 
     def __init__(
         self,

@@ -102,15 +102,6 @@ def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) ->
 
     For random groups and for the cycle of static groups, the closed form. For other generators, the mean over a
     simulated history of equally fast workers.
-
-    Parameters
-    ----------
-    generator
-        One of `pycollectives.partial_reduce.generators`.
-    size
-        Number of workers.
-    ranks_per_node
-        Workers of a node; the last node may have fewer.
     """
     if isinstance(generator, RandomGroups):
         return random_groups_matrix(generator.size, size)
@@ -125,12 +116,7 @@ def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) ->
 def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per_node: int = 4) -> float:
     """Return the spectral gap 1 - max(|lambda_2|, |lambda_n|) of E[W^T W], in [0, 1]; 1 for a single worker.
 
-    Parameters
-    ----------
-    what
-        A symmetric matrix, or a generator of `pycollectives.partial_reduce.generators`.
-    size, ranks_per_node
-        With a generator, the number of workers, and of workers per node.
+    `what`: a symmetric matrix, or a group generator for `size` workers.
 
     >>> spectral_gap(group_matrix([0, 1], 2))
     1.0

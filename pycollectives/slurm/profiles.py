@@ -26,10 +26,7 @@ DEVICES = ("cpu", "cuda")
 class Profile:
     """The settings of a job on a cluster; docs/slurm.md explains the keys.
 
-    Raises
-    ------
-    ValueError
-        SLURM or the shell would misunderstand a value. The message names the key, in one line.
+    ValueError, with the key, if SLURM or the shell would misunderstand a value.
     """
 
     template: str = "generic"
@@ -75,13 +72,10 @@ class Profile:
 
 
 def seconds(time: str) -> int:
-    """Return a time limit in seconds.
+    """Return a time limit in seconds; ValueError for a form that sbatch does not know.
 
-    Raises
-    ------
-    ValueError
-        sbatch does not know the form. It knows minutes, minutes:seconds, hours:minutes:seconds, days-hours,
-        days-hours:minutes and days-hours:minutes:seconds.
+    It knows minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
+    days-hours:minutes:seconds.
 
     >>> seconds("90"), seconds("1:30"), seconds("01:30:00"), seconds("1-12"), seconds("1-0:30")
     (5400, 90, 5400, 129600, 88200)
@@ -223,10 +217,7 @@ def built_in(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Profile:
     """Read a profile from a TOML file, which may start from a built-in profile by `base = "NAME"`.
 
-    Raises
-    ------
-    ValueError
-        The file is not TOML, or has an unknown key or an invalid value. The message names the file, in one line.
+    ValueError, with the file, if it is not TOML or has an unknown key or an invalid value.
     """
     try:
         values = _read(path)

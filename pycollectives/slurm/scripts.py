@@ -30,23 +30,9 @@ def render(
 ) -> str:
     """Return a batch script that runs a command on all ranks, or, with `array`, one command in each task of an array.
 
-    Parameters
-    ----------
-    profile : Profile
-        Settings of the cluster and the job.
-    commands : sequence of sequences of str
-        The words of each command. A single command, unless `array` is set.
-    folder : str
-        Folder of logs (JOB.log) and results (a folder JOB each).
-    array : bool
-        Whether each command is a task of a job array.
-    at_most : int, optional
-        Maximum number of tasks of the array that run at the same time.
-
-    Raises
-    ------
-    ValueError
-        The profile lacks a key that the template needs, there is no command, or `{results}` is misspelled.
+    `commands`: the words of each. `folder`: of logs (JOB.log) and results (a folder JOB each). `at_most`: tasks of the
+    array that run at the same time. ValueError if the profile lacks a key that the template needs, there is no command,
+    or `{results}` is misspelled.
     """
     import jinja2
 
@@ -118,10 +104,7 @@ def shell_word(word: str) -> str:
 def product(command: Sequence[str], **values: Sequence[str]) -> list[list[str]]:
     """Return the commands of a sweep: placeholders such as `{method}` replaced by each combination of the values.
 
-    Raises
-    ------
-    ValueError
-        There are values without a placeholder in the command, or a placeholder without values.
+    ValueError for values without a placeholder in the command, or a placeholder without values.
 
     >>> product(["train", "{method}", "--seed={seed}"], method=["solo", "full"], seed=["1"])
     [['train', 'solo', '--seed=1'], ['train', 'full', '--seed=1']]

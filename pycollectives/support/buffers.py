@@ -56,17 +56,9 @@ def _is_mpi_datatype(candidate: object) -> TypeGuard[MPI.Datatype]:
 
 
 def checked_dtype(candidate: Any) -> np.dtype[Any]:
-    """Return the element type as a NumPy dtype, in native byte order.
+    """Return the element type as a NumPy dtype, in native byte order; TypeError if it is not one of `DTYPE_NAMES`.
 
-    Parameters
-    ----------
-    candidate
-        A NumPy dtype or an argument of `numpy.dtype`, "bfloat16" (needs ml_dtypes), or an MPI datatype.
-
-    Raises
-    ------
-    TypeError
-        The type is not one of `DTYPE_NAMES`, or not in native byte order.
+    `candidate`: a NumPy dtype or an argument of `numpy.dtype`, "bfloat16" (needs ml_dtypes), or an MPI datatype.
     """
     if candidate is None:
         raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got None")
@@ -113,15 +105,7 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def as_array(buffer: object) -> Array:
-    """Return an array that shares the memory of `buffer`, of any shape, type and strides.
-
-    Raises
-    ------
-    TypeError
-        `buffer` is no buffer.
-    BufferError
-        The memory is on a device.
-    """
+    """Return an array that shares the memory of `buffer`, of any shape, type and strides; BufferError on a device."""
     if isinstance(buffer, np.ndarray):
         return buffer
     if isinstance(buffer, np.generic):
@@ -247,50 +231,20 @@ def contiguous_array(buffer: object) -> Array:
 
 
 def array_of(buffer: object) -> Array:
-    """Return the C-contiguous array of a buffer or of a specification such as `[buffer, count, type]`, of any type.
-
-    Raises
-    ------
-    TypeError, BufferError, ValueError
-        `buffer` is no buffer, is not C-contiguous, is on a device, or is smaller than a given count.
-    """
+    """Return the C-contiguous array of a buffer or of a specification such as `[buffer, count, type]`, of any type."""
     return _array_of_spec(buffer) if _is_spec(buffer) else contiguous_array(buffer)
 
 
 def describe(buffer: object) -> BufferDescription:
-    """Return shape and element type of a buffer or of a specification such as `[buffer, count, type]`.
-
-    Raises
-    ------
-    TypeError
-        `buffer` is no buffer, or its type is not reduced.
-    BufferError
-        The buffer is not C-contiguous, or is on a device.
-    ValueError
-        A given count exceeds the buffer.
-    """
+    """Return shape and element type of a buffer or of a specification such as `[buffer, count, type]`."""
     array = array_of(buffer)
     return BufferDescription(array.shape, checked_dtype(array.dtype))
 
 
 def matching_array(buffer: object, expected: BufferDescription) -> Array:
-    """Return an array that shares the memory of `buffer`, which must match `expected`.
+    """Return an array that shares the memory of `buffer`, or of a specification such as `[buffer, count, type]`.
 
-    Parameters
-    ----------
-    buffer
-        A buffer, or a specification such as `[buffer, count, type]`.
-    expected
-        Element type and count; the shape may differ.
-
-    Raises
-    ------
-    TypeError
-        The element type differs, or `buffer` is no buffer.
-    ValueError
-        The count differs.
-    BufferError
-        The buffer is not C-contiguous, or is on a device.
+    TypeError if it has another element type than `expected`, ValueError for another count; the shape may differ.
     """
     array = array_of(buffer)
     if array.dtype != expected.dtype:

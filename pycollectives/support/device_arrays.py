@@ -60,23 +60,9 @@ def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None
     """Describe an array on a CUDA device; return None for other objects.
 
     DLPack is preferred: with it the producer makes a stream wait, while PyTorch's CUDA array interface names no stream.
-
-    Parameters
-    ----------
-    buffer
-        An object with `__dlpack__` and `__dlpack_device__`, or with `__cuda_array_interface__`.
-    stream
-        The stream on which the caller works with the array, as for `handle_of_stream`. None: for tensors, PyTorch's
-        current stream; otherwise the stream that the CUDA array interface names; otherwise the legacy default stream,
-        on which Numba works without naming it.
-
-    Raises
-    ------
-    TypeError
-        The element type is not reduced, or `stream` is no stream.
-    BufferError
-        The array is not C-contiguous, masked, at an address that its elements cannot have, on a device of another kind,
-        or violates its protocol.
+    `stream`: the one on which the caller works with the array, as for `handle_of_stream`. None: for tensors, PyTorch's
+    current stream; otherwise the stream that the CUDA array interface names; otherwise the legacy default stream, on
+    which Numba works without naming it.
     """
     found = _described(buffer, stream)
     # A kernel that reads misaligned elements fails, and the process loses all of its data on the device.
@@ -106,13 +92,7 @@ def why_staged() -> str:
 
 
 def device_number(array: DeviceArray) -> int:
-    """Return the number of the device that an array is on.
-
-    Raises
-    ------
-    BufferError
-        CUDA cannot be used here, or the array is not on a CUDA device.
-    """
+    """Return the number of the device that an array is on; BufferError if there is none or CUDA is off."""
     from .native import core
 
     check_available()
@@ -152,19 +132,9 @@ def fitting_array(
     stream: Any = None,
     writable: bool = False,
 ) -> DeviceArray:
-    """Describe an array for a collective that was made for arrays such as `like` on a device.
+    """Describe an array for a collective that was made for arrays such as `like` on a device; refuse others.
 
-    Parameters
-    ----------
-    device_of
-        Asks the driver for the device of an address.
-    stream
-        As for `describe_device`.
-
-    Raises
-    ------
-    ValueError, TypeError, BufferError
-        The array has another count or dtype, is not on that device, or is read-only but must be `writable`.
+    `device_of` asks the driver for the device of an address. `stream`: as for `describe_device`.
     """
     array = describe_device(x, stream=stream)
     if array is None:

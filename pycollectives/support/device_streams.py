@@ -21,19 +21,9 @@ PER_THREAD_STREAM = 2
 
 
 def handle_of_stream(stream: Any) -> int:
-    """Return the handle of a stream.
+    """Return the handle of a stream; TypeError if it is none.
 
-    Parameters
-    ----------
-    stream
-        A handle; an object with `__cuda_stream__` (cuda.core), or a stream of PyTorch, CuPy or Numba.
-
-    Raises
-    ------
-    TypeError
-        `stream` is no stream.
-    ValueError
-        The handle is negative.
+    It is a handle, an object with `__cuda_stream__` (cuda.core), or a stream of PyTorch, CuPy or Numba.
     """
     handle = _handle_or_none(stream)
     if handle is None:

@@ -14,22 +14,13 @@ from typing import Any
 class Machine:
     """The properties that must be the same for a measurement to apply.
 
-    Attributes
-    ----------
-    cpu
-        The processor's model.
-    cores
-        All cores that the operating system sees on the machine, also if this process may not use them.
-    mpi
-        Name and version of the MPI library.
-
     >>> print(Machine("AMD EPYC", 2, "Open MPI v5.0.11"))
     AMD EPYC, 2 cores, Open MPI v5.0.11
     """
 
-    cpu: str
-    cores: int
-    mpi: str
+    cpu: str  # the processor's model
+    cores: int  # all of the machine, also if this process may not use them
+    mpi: str  # name and version of the library
 
     @classmethod
     @functools.cache

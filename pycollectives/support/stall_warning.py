@@ -12,12 +12,7 @@ _logger = logging.getLogger("pycollectives")
 class StallWarning:
     """A wait that begins now and is reported after some seconds, and each time its duration has doubled.
 
-    Parameters
-    ----------
-    after
-        Seconds, `PYC_STALL_WARNING`; None: never.
-    who
-        This rank in the log line, such as "rank 0 of 3".
+    `after`: seconds, `PYC_STALL_WARNING`; None: never. `who`: this rank in the log line, such as "rank 0 of 3".
 
     >>> StallWarning(None, "rank 0 of 3").is_due()
     False

@@ -60,13 +60,7 @@ def checked_rank(what: str, value: Any, size: int) -> int:
 
 
 def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
-    """Return the members of a group, ascending.
-
-    Raises
-    ------
-    ValueError, TypeError
-        A member is no rank or is listed twice, or `rank` is no member.
-    """
+    """Return the members of a group, ascending; ValueError or TypeError if `rank` is none, or one is listed twice."""
     try:
         members = sorted(operator.index(member) for member in group)
     except TypeError:

@@ -35,16 +35,8 @@ class GradientAverager:
     `average` averages the contents of `.grad`, wherever they came from. If a hook has contributed them before,
     `average` compares the bits and raises if they differ. Afterwards the program may change `.grad` in place.
 
-    Parameters
-    ----------
-    make
-        Creates a named mean over ranks for a buffer; collective.
-    overlap
-        Contribute during `backward()`.
-    name_of
-        Returns a parameter's name, for messages.
-    is_open
-        Returns whether the means can still be used. After the communicator has closed, hooks do nothing.
+    `make` creates a named mean over ranks for a buffer (collective). `overlap`: contribute during `backward()`. After
+    the communicator has closed (`is_open`), hooks do nothing.
     """
 
     def __init__(

@@ -227,10 +227,8 @@ def broadcast_state(
 ) -> None:
     """Send the packed state and hyperparameters of rank 0 to all ranks; collective.
 
-    Raises
-    ------
-    MismatchError
-        Another rank cannot unpickle them, for example because it lacks a class. That rank raises its own error.
+    MismatchError if another rank cannot unpickle them, for example because it lacks a class. That rank raises its own
+    error.
     """
     text, root = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
     sent = packed if comm.rank == root else None

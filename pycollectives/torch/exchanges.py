@@ -44,15 +44,6 @@ class Exchange(ABC, Generic[AveragingT]):
 
     A rank that replaces a dead one joins the collective of the survivors in `restore`, with the survivor's parameters.
     Its first exchange begins in its first step.
-
-    Attributes
-    ----------
-    averaging
-        The collective that does the work. Under some methods a flush replaces it by a new one.
-    is_in
-        Whether this rank has it. A rank that replaces a dead one while the survivors flush does not.
-    settled
-        Whether the flush that is under way has shown the settled model.
     """
 
     service: ClassVar[str]
@@ -65,9 +56,9 @@ class Exchange(ABC, Generic[AveragingT]):
     options: ClassVar[tuple[str, ...]]
     """The options of the collective that the method accepts."""
 
-    averaging: AveragingT
-    is_in = False
-    settled = False
+    averaging: AveragingT  # does the work; under some methods a flush replaces it
+    is_in = False  # this rank has it: not if it replaces a dead one while the survivors flush
+    settled = False  # the flush that is under way has shown the settled model
 
     def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
         self._comm = comm

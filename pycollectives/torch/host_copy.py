@@ -27,14 +27,9 @@ def wait_for(device: torch.device) -> None:
 
 
 class HostCopy:
-    """Host memory of the size of a tensor.
+    """Host memory of the size of a tensor, with a NumPy array on it.
 
     Copies run after the earlier work of PyTorch's current stream, and are complete when the call returns.
-
-    Attributes
-    ----------
-    array
-        The memory as a NumPy array.
     """
 
     def __init__(self, like: torch.Tensor) -> None:

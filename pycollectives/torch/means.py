@@ -32,13 +32,7 @@ Memory: TypeAlias = Literal["host", "device", "staged"]
 
 
 def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
-    """Return the memory for gradients on a device, and the reason for staging if it was not requested.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `staged` is neither a bool nor None, or it is False and gradients must be staged.
-    """
+    """Return the memory for gradients on a device, and the reason for staging if it was not requested."""
     if not (staged is None or isinstance(staged, bool)):
         raise TypeError(f"staged: expected True, False or None, got {staged!r}")
     if staged:

@@ -41,27 +41,7 @@ _deadlock_guard = DeadlockGuard()
 
 
 class CollectiveOptimizer(WrappedOptimizer, ABC):
-    """A wrapped optimizer with a communicator; all ranks create, flush and close it together.
-
-    Parameters
-    ----------
-    optimizer
-        Any optimizer except LBFGS that is not wrapped yet. Its parameters are in host memory or on one CUDA device.
-    comm
-        A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
-        closes it with itself.
-    model
-        The model whose buffers and other parameters are broadcast too, or None if each rank keeps its own.
-    broadcast
-        Start all ranks with the parameters of rank 0.
-    broadcast_state
-        Also start all ranks with rank 0's buffers, and with the state and hyperparameters of its wrapped optimizer.
-        None: same as `broadcast`.
-    timeout
-        Limit in seconds for each call that waits. None: the communicator's default.
-    name
-        Name in messages.
-    """
+    """A wrapped optimizer with a communicator; all ranks create, flush and close it together."""
 
     _discards: ClassVar[bool] = True
     """Whether leaving at once can discard this rank's contributions, so that it needs a warning."""

@@ -114,11 +114,6 @@ class FlatTensors:
     """Copies tensors to one flat buffer on the host, and back.
 
     For tensors on a device, the buffer is pinned. Copies are complete when a call returns.
-
-    Attributes
-    ----------
-    flat
-        The buffer.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:

@@ -120,11 +120,6 @@ class Adam:
 class Timed:
     """An update rule that counts the seconds of its updates, to separate them from the waiting time of a method.
 
-    Attributes
-    ----------
-    seconds
-        Seconds in `update` since the object was made.
-
     `on_update` is called after each update.
     """
 
