@@ -28,7 +28,7 @@ class Machine:
         """Return this process's machine; loads MPI."""
         from .native import LIBRARY
 
-        return cls(_cpu_model(), os.cpu_count() or 1, LIBRARY)
+        return cls(cpu_model(), os.cpu_count() or 1, LIBRARY)
 
     def as_json(self) -> dict[str, Any]:
         """Return it with the names of the attributes as keys."""
@@ -38,7 +38,8 @@ class Machine:
         return f"{self.cpu}, {self.cores} cores, {self.mpi}"
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """Return the processor's model, or at least its architecture."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
