@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import itertools
 import re
 import shlex
 import sys
 from typing import TYPE_CHECKING
+
+import attrs
 
 from ..train.settings import REQUEUE
 from . import profiles
@@ -56,7 +57,7 @@ def render(
         autoescape=False,
     )
     environment.filters.update(quote=shlex.quote, shell_word=shell_word)
-    values = dataclasses.asdict(profile)
+    values = attrs.asdict(profile)
     values["device"] = profile.device or ("cuda" if asks_for_cuda(commands) else "cpu")
     return environment.get_template(f"{profile.template}.sh.j2").render(
         values,
