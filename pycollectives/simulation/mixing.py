@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..groups import GeneratedGroups, RandomGroups, StaticGroups
+from ..topology import measures
 from .groups import simulate_groups
 
 if TYPE_CHECKING:
@@ -41,27 +42,6 @@ def group_matrix(group: Sequence[int], size: int) -> Matrix:
     matrix = np.eye(size)
     matrix[np.ix_(members, members)] = 1 / len(members)
     return matrix
-
-
-def is_doubly_stochastic(matrix: Matrix, tolerance: float = 1e-9) -> bool:
-    """Return whether no entry is negative, and every row and column sums to 1.
-
-    >>> is_doubly_stochastic(group_matrix([0, 2], 3))
-    True
-    """
-    sums = np.concatenate([matrix.sum(axis=0), matrix.sum(axis=1)])
-    return bool(matrix.min() >= -tolerance and np.allclose(sums, 1, rtol=0, atol=tolerance))
-
-
-def is_connected(matrix: Matrix) -> bool:
-    """Return whether every worker's weights reach every other worker: the graph of nonzero entries is connected."""
-    reached = np.zeros(len(matrix), dtype=bool)
-    front = [0]
-    while front:
-        worker = front.pop()
-        reached[worker] = True
-        front.extend(np.flatnonzero((matrix[worker] > 0) & ~reached).tolist())
-    return bool(reached.all())
 
 
 def mean_matrix(groups: Iterable[Sequence[int]], size: int) -> Matrix:
@@ -127,5 +107,4 @@ def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per
         raise ValueError("spectral_gap: expected size=, the number of workers, with a generator")
     else:
         matrix = expected_matrix(what, size, ranks_per_node)
-    values = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
-    return 1.0 if len(values) == 1 else float(min(1.0, max(0.0, 1 - values[-2])))
+    return measures.gap(matrix)
