@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .barrier import Barrier
-from .native import extension
-from .rows import flattened
+from .rows import Barrier, extension, flattened
 
 if TYPE_CHECKING:
     from .typing import Rows

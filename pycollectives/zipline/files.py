@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .native import extension
-from .rows import flattened
+from .rows import extension, flattened
 
 if TYPE_CHECKING:
     import os
