@@ -8,6 +8,8 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from .agreement import consistency
 from .agreement.rendezvous import Rendezvous
 from .arguments import Group, creating
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from .communicator import Communicator
     from .membership.members import Membership
     from .support.costs import Costs
+    from .support.typing import Array
 
     AnyCollective = Collective[Any]
 
@@ -223,6 +226,25 @@ class Context:
             return Deadline(self.limit(timeout))
         except (TypeError, ValueError):
             return Deadline(self.timeout)
+
+    def full_rounds(self, like: Array, op: str, name: str, deadline: Deadline) -> _core.PartialAllreduce:
+        """Make the engine's rounds of all ranks on arrays such as `like`, without a service's checks; collective."""
+        from .support.native import core
+
+        return core.PartialAllreduce(
+            self.engine,
+            nodes=self.nodes,
+            timeout=deadline.remaining(),
+            default_timeout=self.timeout,
+            shape=like.shape,
+            dtype=like.dtype,
+            dtype_name=like.dtype.name,
+            convert=np.asarray,
+            writable=np.asarray,
+            op=op,
+            policy="full",
+            name=name,
+        )
 
     def part(self, kind: type[PartT]) -> PartT:
         """Return a service's part `kind(context)`, one per communicator: made at first use, closed with it."""

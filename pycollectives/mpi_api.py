@@ -18,7 +18,7 @@ from .policies import Full, Policy
 from .request import Request, wait_all
 from .support import buffers
 from .support.deadline import Deadline
-from .support.validation import checked_timeout, with_prefix
+from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -275,10 +275,7 @@ def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
 
     in_place = sendbuf is None or sendbuf is MPI.IN_PLACE
     expected = buffers.describe(recvbuf if in_place else sendbuf)
-    try:
-        recv = buffers.writable_array(recvbuf, expected).reshape(expected.shape)
-    except (ValueError, TypeError, BufferError) as error:
-        raise with_prefix(error, "recvbuf") from None
+    recv = buffers.matching_array(recvbuf, expected, name="recvbuf", writable=True).reshape(expected.shape)
     send = recv if in_place else buffers.matching_array(sendbuf, expected)
     return send.reshape(expected.shape), recv
 

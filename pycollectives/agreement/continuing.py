@@ -12,8 +12,6 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
-
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError, RankFailedError, StallError
 
@@ -198,22 +196,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     def shared_bytes(self, values: Array, what: str, deadline: Deadline) -> Array:
         """Return the bytes of all members together; collective. Where one has bytes, the others have zeros."""
-        from ..support.native import core
-
-        made = core.PartialAllreduce(
-            self._context.engine,
-            nodes=self._context.nodes,
-            timeout=deadline.remaining(),
-            default_timeout=self._context.timeout,
-            shape=values.shape,
-            dtype=values.dtype,
-            dtype_name=values.dtype.name,
-            convert=np.asarray,
-            writable=np.asarray,
-            op="BOR",
-            policy="full",
-            name=what,
-        )
+        made = self._context.full_rounds(values, "BOR", what, deadline)
         result, _ = made.allreduce(values, timeout=seconds_of(deadline))
         made.leave()
         return result

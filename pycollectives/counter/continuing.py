@@ -13,7 +13,15 @@ from .arguments import CounterArguments
 
 if TYPE_CHECKING:
     from .. import _core
+    from ..context import Context
     from ..support.deadline import Deadline
+
+
+def engine_side(context: Context, name: str, start: int, deadline: Deadline) -> _core.SharedCounter:
+    """Make the engine's counter; collective."""
+    from ..support.native import core
+
+    return core.SharedCounter(context.engine, start=start, nodes=context.nodes, timeout=deadline.remaining(), name=name)
 
 
 class Request(NamedTuple):
@@ -34,15 +42,8 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
     _waited = 0.0  # in former collectives
 
     def _made_for_members(self, deadline: Deadline) -> _core.SharedCounter:
-        from ..support.native import core
-
-        return core.SharedCounter(
-            self._context.engine,
-            start=self._arguments.start if self._value is None else self._value,
-            nodes=self._context.nodes,
-            timeout=deadline.remaining(),
-            name=self._arguments.name,
-        )
+        start = self._arguments.start if self._value is None else self._value
+        return engine_side(self._context, self._arguments.name, start, deadline)
 
     def fetch_add(self, n: int, *, timeout: float | None = None) -> int:
         deadline = self.deadline(timeout)

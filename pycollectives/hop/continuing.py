@@ -21,6 +21,20 @@ if TYPE_CHECKING:
     from .arguments import HopArguments
 
 
+def engine_side(context: Context, model: Array, deadline: Deadline, options: dict[str, Any]) -> _core.Hop:
+    """Make the engine's Hop, which changes `model`; collective."""
+    from ..support.native import core
+
+    return core.Hop(
+        context.engine,
+        model=as_bytes_exporter(model),
+        checks=context.checks.on,
+        nodes=context.nodes,
+        timeout=deadline.remaining(),
+        **options,
+    )
+
+
 class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     """The calls of the engine's Hop, which recover if a rank has died."""
 
@@ -39,16 +53,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.Hop:
-        from ..support.native import core
-
-        return core.Hop(
-            self._context.engine,
-            model=as_bytes_exporter(self._model),
-            checks=self._context.checks.on,
-            nodes=self._context.nodes,
-            timeout=deadline.remaining(),
-            **self._arguments.for_engine(self._members),
-        )
+        return engine_side(self._context, self._model, deadline, self._arguments.for_engine(self._members))
 
     @property
     def _first_number(self) -> int:

@@ -12,7 +12,6 @@ from ..request import Request
 from ..support import buffers
 from .arguments import NeighborhoodArguments
 from .continuing_steps import ContinuingNeighborhood
-from .model import readable_array, writable_array
 
 if TYPE_CHECKING:
     from .. import _core
@@ -174,7 +173,7 @@ class Neighborhood(Collective[ArgumentsT]):
         return self._start(w, None)
 
     def _start(self, w: BufferSpec, timeout: float | None) -> StepRequest:
-        array = buffers.as_bytes_exporter(readable_array(w, self._template.buffer, self.name))
+        array = buffers.as_bytes_exporter(buffers.matching_array(w, self._template.buffer, name=self.name))
         before = self._request
         limit: dict[str, Any] = {}
         if isinstance(self._collective, ContinuingNeighborhood):  # its calls wait if a rank has died
@@ -316,4 +315,4 @@ class Neighborhood(Collective[ArgumentsT]):
         return np.empty(self.shape, self.dtype)
 
     def _writable(self, out: BufferSpec) -> Array:
-        return writable_array(out, self._template.buffer, self.name)
+        return buffers.matching_array(out, self._template.buffer, name=self.name, writable=True)

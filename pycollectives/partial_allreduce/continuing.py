@@ -15,6 +15,7 @@ from ..agreement.continuing import seconds_of
 from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
+from ..support.device_streams import refuse_stream
 from ..support.errors import RankFailedError, StallError
 from .recovery import SUMMED_COUNTERS, Call, Contribution, Recovery
 
@@ -64,14 +65,14 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ contributing
 
     def contribute(self, x: Any, *, stream: Any = None) -> ContinuingRequest:
-        self._check_stream(stream)
+        refuse_stream(stream, self.name)
         call, _ = self._contribute(self._checked(x).copy(), Deadline(self._context.timeout))
         return ContinuingRequest(self, call)
 
     def allreduce(
         self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, _core.RoundInfo]:
-        self._check_stream(stream)
+        refuse_stream(stream, self.name)
         deadline = self.deadline(timeout)
         into = None if out is None else self._arguments.writable(out)
         info = self._round_of(self._checked(x), deadline)
@@ -134,15 +135,7 @@ class ContinuingAllreduce(Recovery):
         self._contributor = threading.get_ident()
 
     def _checked(self, x: Any) -> Array:
-        try:
-            return buffers.matching_array(x, self._arguments.like.buffer)
-        except (ValueError, TypeError, BufferError):
-            self._arguments.readable(x)  # raises the same with the collective's name
-            raise
-
-    def _check_stream(self, stream: Any) -> None:
-        if stream is not None:
-            raise ValueError(f"{self.name}: stream: expected None, as this collective is on the host, got {stream!r}")
+        return buffers.matching_array(x, self._arguments.like.buffer, name=self.name)
 
     # ------------------------------------------------------------------------------------------------ waiting
 

@@ -10,7 +10,6 @@ from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
 from ..support.errors import StallError
-from ..support.validation import with_prefix
 from .arguments import ParameterServerArguments
 from .continuing import ContinuingServer
 from .statistics import ParameterServerStatistics, PushInfo, ServerStatistics, WorkerStatistics
@@ -421,16 +420,10 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     def _given(self, call: str, gradient: BufferSpec) -> np.ndarray[Any, Any]:
         self._check_worker(call)
-        try:
-            return buffers.matching_array(gradient, self._template.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self.name) from None
+        return buffers.matching_array(gradient, self._template.buffer, name=self.name)
 
     def _taken(self, call: str, out: BufferSpec) -> np.ndarray[Any, Any]:
-        try:
-            return buffers.writable_array(out, self._template.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, f"{self.name}: {call}") from None
+        return buffers.matching_array(out, self._template.buffer, name=f"{self.name}: {call}", writable=True)
 
     def _check_worker(self, call: str) -> None:
         if self._rank not in self._arguments.workers:

@@ -7,6 +7,7 @@ that would need a copy (not C-contiguous, in foreign byte order, on a device) is
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import sys
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from .dlpack import words_of_host
+from .validation import with_prefix
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -44,10 +46,7 @@ class BufferDescription:
     @property
     def count(self) -> int:
         """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 def _is_mpi_datatype(candidate: object) -> TypeGuard[MPI.Datatype]:
@@ -241,11 +240,23 @@ def describe(buffer: object) -> BufferDescription:
     return BufferDescription(array.shape, checked_dtype(array.dtype))
 
 
-def matching_array(buffer: object, expected: BufferDescription) -> Array:
+def matching_array(
+    buffer: object, expected: BufferDescription, *, name: str | None = None, writable: bool = False
+) -> Array:
     """Return an array that shares the memory of `buffer`, or of a specification such as `[buffer, count, type]`.
 
     TypeError if it has another element type than `expected`, ValueError for another count; the shape may differ.
+    BufferError if it is read-only and must be `writable`. Errors begin with `name`.
     """
+    try:
+        return _matching_array(buffer, expected, writable)
+    except (ValueError, TypeError, BufferError) as error:
+        if name is None:
+            raise
+        raise with_prefix(error, name) from None
+
+
+def _matching_array(buffer: object, expected: BufferDescription, writable: bool) -> Array:
     array = array_of(buffer)
     if array.dtype != expected.dtype:
         if not array.dtype.isnative:
@@ -255,13 +266,7 @@ def matching_array(buffer: object, expected: BufferDescription) -> Array:
         raise ValueError(
             f"expected shape {expected.shape} ({expected.count} elements), got {array.shape} ({array.size} elements)"
         )
-    return array
-
-
-def writable_array(buffer: object, expected: BufferDescription) -> Array:
-    """Return the result of `matching_array` for a writable buffer; `BufferError` if it is read-only."""
-    array = matching_array(buffer, expected)
-    if not array.flags.writeable:
+    if writable and not array.flags.writeable:
         raise BufferError("expected a writable buffer, got a read-only one")
     return array
 

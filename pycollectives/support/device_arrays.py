@@ -6,6 +6,7 @@ that the engine needs: the address, the elements, and the stream after whose wor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from .buffers import checked_dtype, device_type
 from .device_streams import LEGACY_STREAM, PER_THREAD_STREAM, handle_of_stream, on_its_device, torch_stream
 from .dlpack import dtype_name, tensor_of
+from .validation import with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,10 +52,7 @@ class DeviceArray:
     @property
     def count(self) -> int:
         """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None:
@@ -129,13 +128,28 @@ def fitting_array(
     device: int,
     device_of: Callable[[int], int | None],
     *,
+    name: str,
     stream: Any = None,
     writable: bool = False,
 ) -> DeviceArray:
-    """Describe an array for a collective that was made for arrays such as `like` on a device; refuse others.
+    """Describe an array for the collective `name`, made for arrays such as `like` on a device; refuse others.
 
     `device_of` asks the driver for the device of an address. `stream`: as for `describe_device`.
     """
+    try:
+        return _fitting_array(x, like, device, device_of, stream, writable)
+    except (ValueError, TypeError, BufferError) as error:
+        raise with_prefix(error, name) from None
+
+
+def _fitting_array(
+    x: object,
+    like: BufferDescription,
+    device: int,
+    device_of: Callable[[int], int | None],
+    stream: Any,
+    writable: bool,
+) -> DeviceArray:
     array = describe_device(x, stream=stream)
     if array is None:
         raise BufferError(f"expected an array on CUDA device {device}, as at creation, got {type(x).__name__}")

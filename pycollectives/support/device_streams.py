@@ -36,6 +36,12 @@ def handle_of_stream(stream: Any) -> int:
     return handle or LEGACY_STREAM  # the meaning of 0 in CUDA, unless a program is compiled otherwise
 
 
+def refuse_stream(stream: object, name: str) -> None:
+    """Raise `ValueError` if a call of the collective `name` in host memory was given a stream."""
+    if stream is not None:
+        raise ValueError(f"{name}: stream: expected None, as this collective is on the host, got {stream!r}")
+
+
 def _handle_or_none(stream: Any) -> int | None:
     if isinstance(stream, bool):
         return None
