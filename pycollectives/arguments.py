@@ -23,23 +23,6 @@ if TYPE_CHECKING:
     from .support.costs import Costs
     from .support.typing import BufferSpec, DType
 
-__all__ = [
-    "LOCAL",
-    "Arguments",
-    "Creation",
-    "Group",
-    "Template",
-    "as_given",
-    "compared_as",
-    "creating",
-    "creation",
-    "initial_model",
-    "initial_model_on_host",
-    "model_like",
-    "template",
-    "template_on_host",
-]
-
 COMPARE = "compare"
 LOCAL: Mapping[str, Any] = {COMPARE: None}
 """Metadata of a field that may differ between ranks."""
@@ -55,22 +38,12 @@ def compared_as(statement: Callable[[Any], object]) -> Mapping[str, Any]:
 
 
 class Group(NamedTuple):
-    """The ranks that make a collective; its arguments may depend on them.
-
-    Attributes
-    ----------
-    rank, size
-        This rank, and the number of ranks.
-    nodes
-        The node of each rank.
-    costs
-        The costs of messages between nodes; None if they are unknown.
-    """
+    """The ranks that make a collective; its arguments may depend on them."""
 
     rank: int
     size: int
-    nodes: Sequence[int]
-    costs: Costs | None = None
+    nodes: Sequence[int]  # of each rank
+    costs: Costs | None = None  # of messages between nodes; None if they are unknown
 
 
 class Creation(NamedTuple):
@@ -122,19 +95,9 @@ def _name(given: str | None) -> str:
 
 @attrs.frozen
 class Arguments:
-    """The arguments of a collective, after all checks that need no other rank.
+    """The arguments of a collective, after all checks that need no other rank."""
 
-    Attributes
-    ----------
-    service
-        The method that makes the collective, such as "hop"; for messages and default names.
-    name
-        In messages and traces; by default a number in the order of creation.
-    timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
-    """
-
-    service: ClassVar[str]
+    service: ClassVar[str]  # the method that makes the collective, such as "hop"; for messages and default names
 
     name: str = attrs.field(default=None, kw_only=True, converter=_name)
     timeout: float | None = attrs.field(default=None, kw_only=True, converter=checked_timeout, metadata=LOCAL)
@@ -162,24 +125,12 @@ class Arguments:
 
 @attrs.frozen(eq=False)
 class Template:
-    """Describes all arrays of a collective, from an array that is an argument.
-
-    Attributes
-    ----------
-    array
-        The argument.
-    buffer
-        Shape and element type.
-    device
-        The number of the CUDA device of this rank's arrays; None: the host.
-    stream
-        On a device, the stream on which the caller works with `array`, if it is known.
-    """
+    """Describes all arrays of a collective, from an array that is an argument."""
 
     array: Any
-    buffer: BufferDescription
-    device: int | None = None
-    stream: int | None = None
+    buffer: BufferDescription  # shape and element type
+    device: int | None = None  # the number of the CUDA device of this rank's arrays; None: the host
+    stream: int | None = None  # on a device, the stream on which the caller works with `array`, if it is known
 
     def signature(self) -> dict[str, str | int | None]:
         """Return the values that must be the same on all ranks; the shape may differ."""

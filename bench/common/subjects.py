@@ -18,7 +18,7 @@ import pycollectives as pc
 from .arrays import HOST
 from .audit import Call, CallHistory, audit_calls
 from .cells import Cell
-from .errors import RunError
+from .errors import RunError, require_none
 from .ideal import policy_waits, synchronous_waits
 from .mpi_subjects import MpiAllreduce, Operand, Source
 from .summary import Summary
@@ -151,13 +151,9 @@ class PartialAllreduce:
 
     def _audit(self) -> None:
         histories = self._comm.gather(self._history)
-        findings: list[str] = []
-        if histories is not None:
-            findings = audit_calls(histories, late=self._late, quorum=self._policy.least_contributors(self._comm.size))
-        findings = self._comm.bcast(findings)
-        if findings:
-            shown = "\n  ".join(findings[:5])
-            raise RunError(f"{self._policy} at {self._operand.bytes} bytes: {len(findings)} findings\n  {shown}")
+        quorum = self._policy.least_contributors(self._comm.size)
+        findings = histories and audit_calls(histories, late=self._late, quorum=quorum)
+        require_none(self._comm, f"{self._policy} at {self._operand.bytes} bytes", findings)
 
 
 def measure_cell(

@@ -17,19 +17,6 @@ from ..support.errors import MismatchError, StallError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = [
-    "MAX_REFUSAL",
-    "Exchange",
-    "Signed",
-    "agree",
-    "describe_difference",
-    "describe_ranks",
-    "describe_values",
-    "encode",
-    "share",
-    "shortened",
-]
-
 MAX_TEXT = 4096
 """Limit of a comparison by the engine, in bytes."""
 
@@ -63,23 +50,8 @@ SignedT = TypeVar("SignedT", bound=Signed)
 def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
     """Make this rank's arguments and return them if they are the same on all ranks; collective.
 
-    Parameters
-    ----------
-    engine
-        Carries the comparison.
-    what
-        The name of the call in messages, such as "partial_allreduce".
-    make
-        Checks this rank's arguments. If it raises, `agree` raises that error after the other ranks have received it.
-    timeout
-        Seconds to wait for the other ranks.
-
-    Raises
-    ------
-    MismatchError
-        Arguments differ, or another rank refused its arguments; the text names ranks and values.
-    StallError
-        Some ranks did not make this call in time.
+    `what` is the name of the call in messages. If `make` raises, so does `agree`, after the other ranks have received
+    the error. MismatchError names the ranks whose arguments differ or are refused, with the values.
     """
     local, statements = share(engine, what, make, timeout=timeout)
     if any(statement != statements[0] for statement in statements):
@@ -92,17 +64,7 @@ def share(
 ) -> tuple[SignedT, list[dict[str, Any]]]:
     """Make this rank's arguments; return them and, if ranks differ, every rank's signature in their order; collective.
 
-    Parameters
-    ----------
-    engine, what, make, timeout
-        As for `agree`.
-
-    Raises
-    ------
-    MismatchError
-        Ranks make different calls, or another rank refused its arguments; the text names the ranks.
-    StallError
-        Some ranks did not make this call in time.
+    Arguments as for `agree`. MismatchError if ranks make different calls, or another rank refused its arguments.
     """
     try:
         local = make()

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["advise"]
-
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))

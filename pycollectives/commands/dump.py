@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["chosen", "dump"]
-
 
 @click.command()
 @click.argument("pids", nargs=-1, metavar="[PID]...", type=click.IntRange(1))

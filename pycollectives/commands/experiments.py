@@ -9,8 +9,6 @@ import click
 
 from ..support.extras import how_to_install
 
-__all__ = ["experiments"]
-
 
 @click.group()
 def experiments() -> None:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from ..selection.choice import SelectionTable
 
-__all__ = ["described_cuda", "device_table", "info"]
-
 TRANSPORTS = ("mpi", "loopback", "simulated")
 
 

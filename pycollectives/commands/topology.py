@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ..topology.time_varying import TimeVarying
 
-__all__ = ["topology"]
-
 WIDEST_PICTURE = 64
 """Maximum number of ranks in a picture; more do not fit on a line."""
 

@@ -9,8 +9,6 @@ import click
 from ..diagnostics import timeline, traces
 from ..support.extras import how_to_install
 
-__all__ = ["trace"]
-
 
 @click.group()
 def trace() -> None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..topology.graph import Topology
 
-__all__ = ["HopArguments", "TokenQueueArguments", "UpdateQueueArguments"]
-
 COMPUTATIONS = ("parallel", "serial")
 LONGEST_GAP = 1 << 16
 """Limit of `max_ig`: more sub-queues than fit into memory."""
@@ -198,7 +196,6 @@ class UpdateQueueArguments(Arguments):
     max_ig: int = attrs.field(default=5, kw_only=True, converter=_max_ig)
 
     def __attrs_post_init__(self) -> None:
-        """Check the senders."""
         if self.senders is None:
             others = tuple(rank for rank in range(creation().numbered) if rank != self.owner)
             object.__setattr__(self, "senders", others)

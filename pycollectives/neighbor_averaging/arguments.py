@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..topology.graph import Topology
     from ..topology.weights import Matrix
 
-__all__ = ["NeighborAveragingArguments", "NeighborhoodArguments", "PairwiseArguments", "PushSumArguments"]
-
 PACES = ("continuous", "per_step")
 ORDERS = ("random", "round-robin")
 WEIGHTINGS = ("uniform", "frequency")

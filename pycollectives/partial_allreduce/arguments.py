@@ -13,15 +13,13 @@ from ..selection import choice, tables
 from ..selection.model import algorithm_names
 from ..support import buffers, operations
 from ..support.operations import checked_op
-from ..support.validation import checked_choice, checked_integer, with_prefix
+from ..support.validation import checked_choice, checked_integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..support.costs import Costs
     from ..support.typing import Array, BufferSpec, DType, Late, Missed, Op
-
-__all__ = ["PartialAllreduceArguments"]
 
 LATE = ("accumulate", "replace", "drop")
 MISSED = ("latest", "sum")
@@ -191,15 +189,11 @@ class PartialAllreduceArguments(Arguments):
 
     def readable(self, x: object) -> Array:
         """Return the memory of a contribution that is not already such an array; raise if it does not fit."""
-        try:
-            array = buffers.matching_array(x, self.like.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self.name) from None
-        return buffers.as_bytes_exporter(array)
+        return buffers.as_bytes_exporter(buffers.matching_array(x, self.like.buffer, name=self.name))
 
     def writable(self, out: object) -> Array:
         """Return an array of this shape over the memory for a result; raise if it does not fit."""
-        return buffers.writable_array(out, self.like.buffer).reshape(self.like.buffer.shape)
+        return buffers.matching_array(out, self.like.buffer, writable=True).reshape(self.like.buffer.shape)
 
     def for_engine(self, nodes: Sequence[int]) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective, for ranks on `nodes`."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["AllreduceStatistics", "PartialAllreduce", "Straggler"]
-
 
 class Straggler(NamedTuple):
     """How often a rank had no data in a round. Ranks that have left are stragglers from then on.
@@ -97,7 +95,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
     _collective: _core.PartialAllreduce  # or one that wraps it
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -144,7 +141,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: PartialAllreduceArguments) -> None:
-        """See `Collective.check_for_engine`."""
         context.check_on_host("like", arguments.like)
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
@@ -272,7 +268,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         return self._collective.abort()
 
     def statistics(self) -> AllreduceStatistics:
-        """Return this rank's counters; local, without communication."""
         counts = self._collective.statistics()
         stragglers = sorted(counts.pop("stragglers"), key=lambda each: (-each[1], each[0]))
         return AllreduceStatistics(**counts, stragglers=tuple(Straggler(*each) for each in stragglers))

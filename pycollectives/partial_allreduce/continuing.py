@@ -20,6 +20,7 @@ from ..agreement.continuing import seconds_of
 from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
+from ..support.device_streams import refuse_stream
 from ..support.errors import RankFailedError, StallError
 from .recovery import SUMMED_COUNTERS, Call, Contribution, Recovery
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..support.typing import Array
     from .arguments import PartialAllreduceArguments
-
-__all__ = ["ContinuingAllreduce"]
 
 T = TypeVar("T")
 
@@ -44,11 +43,9 @@ class ContinuingRequest(Request):
         self._call = call
 
     def wait(self, *, timeout: float | None = None) -> _core.RoundInfo:
-        """See `Request.wait`."""
         return self._collective.wait(self._call, self._collective.deadline(timeout))
 
     def test(self) -> bool:
-        """See `Request.test`."""
         return self._collective.test(self._call)
 
     @property
@@ -58,11 +55,9 @@ class ContinuingRequest(Request):
 
     @property
     def default_timeout(self) -> float | None:
-        """See `Request.default_timeout`."""
         return self._collective.default_timeout
 
     def __repr__(self) -> str:
-        """Show the collective."""
         return f"<Round of {self._collective.name!r}>"
 
 
@@ -70,7 +65,6 @@ class ContinuingAllreduce(Recovery):
     """The calls of `PartialAllreduce`, which recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         self._contributed = 0
         self._contributor: int | None = None  # the thread that has contributed since the last flush
         self._is_direct = False
@@ -138,16 +132,14 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ contributing
 
     def contribute(self, x: Any, *, stream: Any = None) -> ContinuingRequest:
-        """See `PartialAllreduce.contribute`."""
-        self._check_stream(stream)
+        refuse_stream(stream, self.name)
         call, _ = self._contribute(self._checked(x).copy(), Deadline(self._context.timeout))
         return ContinuingRequest(self, call)
 
     def _allreduce(
         self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, _core.RoundInfo]:
-        """See `PartialAllreduce.allreduce`."""
-        self._check_stream(stream)
+        refuse_stream(stream, self.name)
         deadline = self.deadline(timeout)
         into = None if out is None else self._arguments.writable(out)
         return self._received(self._round_of(self._checked(x), deadline), out, into)
@@ -230,20 +222,11 @@ class ContinuingAllreduce(Recovery):
         self._contributor = threading.get_ident()
 
     def _checked(self, x: Any) -> Array:
-        try:
-            return buffers.matching_array(x, self._arguments.like.buffer)
-        except (ValueError, TypeError, BufferError):
-            self._arguments.readable(x)  # raises the same with the collective's name
-            raise
-
-    def _check_stream(self, stream: Any) -> None:
-        if stream is not None:
-            raise ValueError(f"{self.name}: stream: expected None, as this collective is on the host, got {stream!r}")
+        return buffers.matching_array(x, self._arguments.like.buffer, name=self.name)
 
     # ------------------------------------------------------------------------------------------------ waiting
 
     def wait(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
-        """See `Request.wait`."""
 
         def action() -> _core.RoundInfo:
             if call.info is None:
@@ -256,7 +239,6 @@ class ContinuingAllreduce(Recovery):
         return self._run(action, deadline)
 
     def test(self, call: Call) -> bool:
-        """See `Request.test`."""
 
         def action() -> bool:
             if call.info is None:
@@ -304,7 +286,6 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ leaving
 
     def flush(self, *, timeout: float | None = None) -> _core.RoundInfo:
-        """See `PartialAllreduce.flush`."""
         deadline = self.deadline(timeout)
 
         def action() -> _core.RoundInfo:
@@ -326,7 +307,6 @@ class ContinuingAllreduce(Recovery):
         return self._run(action, deadline)
 
     def start_flush(self) -> None:
-        """See `PartialAllreduce.start_flush`."""
         self._run(self._start_flush, Deadline(self._context.timeout))
 
     def _start_flush(self) -> None:
@@ -351,7 +331,6 @@ class ContinuingAllreduce(Recovery):
             raise
 
     def abort(self) -> int:
-        """See `Collective.abort`."""
         if not self._enter_soon():
             self._left = True
             return len(self._contributions)
@@ -369,7 +348,6 @@ class ContinuingAllreduce(Recovery):
 
     @property
     def result(self) -> Array:
-        """See `PartialAllreduce.result`."""
         if self._kept_result is not None:
             return self._kept_result
         if self._core is None:
@@ -388,7 +366,6 @@ class ContinuingAllreduce(Recovery):
 
     @property
     def ended(self) -> bool:
-        """See `Recoverable.ended`."""
         return self._core is not None and self._core.ended
 
     @property

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..selection.model import CostModel
     from ..support.typing import Op
 
-__all__ = ["PartialReduceArguments", "explicit_group_algorithm", "group_algorithm"]
-
 WEIGHTINGS = ("uniform", "staleness")
 SHORTEST_ON_BOARD = 1 << 16
 """Least bytes for a group on one node to use shared memory: below, messages are faster (measured with 2, 4 and 8

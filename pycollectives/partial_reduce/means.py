@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec, Op
 
-__all__ = ["mean", "plan_cache", "preduce", "reduce_on_all_ranks"]
-
 MAX_SHAPE = 200
 """Limit of a shape's text in characters; of a longer one, ranks compare a hash."""
 
@@ -43,7 +41,6 @@ class Averaged:
         return cls(np.array(array, dtype=array.dtype if array.dtype.kind == "f" else np.float64, order="C"))
 
     def signature(self) -> dict[str, str | int | None]:
-        """See `agreement.Signed`."""
         return {"shape": shortened(str(self.values.shape), MAX_SHAPE), "dtype": self.values.dtype.name}
 
 

@@ -13,8 +13,6 @@ from ..support.validation import checked_choice, checked_rank
 from .sync import EAMSGD, Synchronization, parse
 from .update import UpdateRule
 
-__all__ = ["ParameterServerArguments", "checked_sync"]
-
 NAN = ("reject", "skip", "accept")
 PER_WORKER = ("trials", "allotted")
 """Options of a synchronization that may be a list with a value for each worker."""
@@ -23,21 +21,11 @@ Servers = int | Iterable[int] | Literal["node"]
 
 
 class Placement(NamedTuple):
-    """The place of the weights.
+    """The place of the weights."""
 
-    Attributes
-    ----------
-    ranks
-        The ranks that have shards, ascending; if `direct`, the ranks whose first weights count.
-    direct
-        True if the pushing worker updates the weights in the node's memory.
-    by_node
-        True if the argument was "node".
-    """
-
-    ranks: tuple[int, ...]
-    direct: bool
-    by_node: bool
+    ranks: tuple[int, ...]  # those with shards, ascending; if `direct`, those whose first weights count
+    direct: bool  # the pushing worker updates the weights in the node's memory
+    by_node: bool  # the argument was "node"
 
     def __str__(self) -> str:
         """Return the text that ranks compare."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["how_to_install"]
-
 
 def how_to_install(extra: str) -> str:
     """Return the commands that install an extra: from an index, and in a checkout.

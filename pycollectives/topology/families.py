@@ -11,19 +11,6 @@ from .graph import Topology
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = [
-    "bipartite_exponential",
-    "complete",
-    "double_ring",
-    "exponential",
-    "hypercube",
-    "ring",
-    "ring_based",
-    "star",
-    "torus",
-    "two_level",
-]
-
 
 def ring(size: int) -> Topology:
     """Return a ring: an edge between each rank and the next one. Degree 2.

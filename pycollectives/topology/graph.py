@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .weights import Matrix
 
-__all__ = ["Topology"]
-
 TOLERANCE = 1e-9
 """Tolerance of sums of weights that must be 1."""
 
@@ -144,11 +142,9 @@ class Topology:
         return self._given is None or np.array_equal(self._given, other._given)  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
-        """Agree with `==`."""
         return hash(self._in)
 
     def __repr__(self) -> str:
-        """Show name, size and number of edges."""
         return f"<Topology {self._title}, {self._edges_in_words()}>"
 
     def _edges_in_words(self) -> str:

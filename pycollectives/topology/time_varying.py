@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["TimeVarying", "alternating_exponential_ring", "one_peer_exponential"]
-
 
 class TimeVarying:
     """A topology that changes with the step: step s uses topology number s modulo `period` of a list.
@@ -95,11 +93,9 @@ class TimeVarying:
         return self._topologies == other._topologies if isinstance(other, TimeVarying) else NotImplemented
 
     def __hash__(self) -> int:
-        """Agree with `==`."""
         return hash(self._topologies)
 
     def __repr__(self) -> str:
-        """Show name, size and period."""
         return f"<TimeVarying {self._name} of {in_words(self.size)}, period {self.period}>"
 
     # --- Measures -----------------------------------------------------------------------------------------------------

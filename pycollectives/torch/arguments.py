@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..support.typing import Missed
     from .means import Memory, TensorMean
 
-__all__ = ["Arguments"]
-
 
 @dataclass(frozen=True)
 class Arguments:
@@ -45,13 +43,7 @@ class Arguments:
         return Waits.of(as_policy(self.policy), self.max_staleness, size)
 
     def checked(self, comm: Communicator, device: torch.device) -> Arguments:
-        """Return the checked arguments for gradients on `device`: policy parsed, numbers converted.
-
-        Raises
-        ------
-        TypeError, ValueError
-            An argument is invalid. The partial allreduces check theirs at creation.
-        """
+        """Return the checked arguments for gradients on `device`: policy parsed, numbers converted."""
         check_divide_by(self.divide_by)
         policy = as_policy(self.policy).for_size(comm.size)
         bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)

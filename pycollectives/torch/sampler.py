@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
 
-__all__ = ["SharedSampler"]
-
 COMPARED = ("examples", "batch_size", "shuffle", "seed", "drop_last")
 """Settings with which a later sampler must agree to continue."""
 
@@ -144,7 +142,6 @@ class SharedSampler(Sampler[list[int]]):
         state: dict[str, Any] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """See the class."""
 
         def checked() -> SamplerArguments:
             if state is not None and not (isinstance(state, dict) and state.keys() >= {"next", *COMPARED}):

@@ -22,8 +22,6 @@ from ..selection.choice import Choice, Row, SelectionTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["LONG", "MARGIN", "PASSES_NEEDED", "REACH", "SHORT", "Cell", "Decision", "decide", "derive", "reaches"]
-
 MARGIN = 0.1
 PASSES_NEEDED = 3
 """The least number of passes for another choice than the default."""
@@ -37,22 +35,12 @@ T = TypeVar("T", bool, str, int)
 
 @dataclass(frozen=True)
 class Cell:
-    """The times of choices in seconds, in the same passes for all choices.
-
-    Attributes
-    ----------
-    ranks, nbytes
-        The number of ranks, and the bytes of each.
-    sparse
-        True: one early rank, under `Solo`. False: all ranks together, under `Full`.
-    seconds
-        By choice and pass: the median over calls of the mean over ranks.
-    """
+    """The times of choices in seconds, in the same passes for all choices."""
 
     ranks: int
-    nbytes: int
-    sparse: bool
-    seconds: Mapping[Choice, Sequence[float]]
+    nbytes: int  # of each rank
+    sparse: bool  # one early rank, under `Solo`; otherwise all ranks together, under `Full`
+    seconds: Mapping[Choice, Sequence[float]]  # by choice and pass: the median over calls of the mean over ranks
 
     def median(self, choice: Choice) -> float:
         """Return the median time of a choice over all passes, in seconds."""
@@ -161,16 +149,8 @@ def derive(
 ) -> SelectionTable:
     """Return the default table, preceded by rows for the choices that were measured to be better.
 
-    Parameters
-    ----------
-    cells
-        All cells, with the same sizes for each number of ranks.
-    default
-        The table for cells that were not measured, or for which no other choice was better.
-    among
-        As in `Row`: "ranks" if schedules were measured among ranks that share a machine, otherwise None.
-    source, name
-        Attributes of the new table.
+    `cells` have the same sizes for each number of ranks. `among` is as in `Row`: "ranks" if schedules were measured
+    among ranks that share a machine.
     """
     decisions = {(cell.ranks, cell.nbytes, cell.sparse): decide(cell, default) for cell in cells}
 

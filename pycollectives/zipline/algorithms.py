@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .barrier import Barrier
-from .native import extension
-from .rows import flattened
+from .rows import Barrier, extension, flattened
 
 if TYPE_CHECKING:
     from .typing import Rows
-
-__all__ = ["full_grid_scan", "grid_scan", "naive", "zipline", "zipline_linear", "zipline_opt", "zipline_opt_bs"]
 
 
 def zipline_linear(rows: Rows) -> Barrier:

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .native import extension
-from .rows import flattened
+from .rows import extension, flattened
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
     from .typing import Rows, Timestamps
-
-__all__ = ["read", "write"]
 
 INTEGER = r"[+-]?[0-9]+"
 NUMBER = rf"{INTEGER}(?:\.[0-9]*)?(?:[eE]{INTEGER})?"

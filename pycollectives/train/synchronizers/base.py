@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..models.base import Model
     from ..optimizers import Optimizer
 
-__all__ = ["GradientSynchronizer", "Outcome", "Synchronizer", "WeightSynchronizer"]
-
 
 class Outcome(NamedTuple):
     """The result of one step on a rank.
@@ -170,5 +168,4 @@ class WeightSynchronizer(Synchronizer):
         self.average(model.weights, number)
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Give every rank the mean of all ranks' weights."""
         average(self.comm.mpi_comm, weights)
