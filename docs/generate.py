@@ -38,6 +38,7 @@ import mpi4py
 mpi4py.rc.initialize = False  # nothing here communicates
 
 import defaults  # noqa: E402
+from benchmark_tables import BENCHMARKS  # noqa: E402
 from experiment_tables import (  # noqa: E402
     accuracy_compared,
     experiment_results,
@@ -67,7 +68,6 @@ from tables import (  # noqa: E402
     defaults_table,
     headline,
     markdown,
-    not_measured,
     overlap_table,
     simulated_latencies,
     slower,
@@ -214,11 +214,6 @@ def printed(name: str) -> Callable[[], str]:
     return block
 
 
-def printed_if_measured(name: str) -> Callable[[], str]:
-    block = printed(f"{name}.txt")
-    return lambda: block() if (RESULTS / f"{name}.txt").exists() else not_measured(name)
-
-
 def layers() -> str:
     command = [sys.executable, "tools/check_layers.py", "--map"]
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -242,14 +237,13 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
     "methods": methods_compared,
-    "servers": partial(measured_by_load, "servers"),
     "all-methods": partial(measured_by_load, "methods"),
     "experiments": experiments_section,
     "groups": groups_table,
     "workers": workers_table,
     "example-output": printed("example.txt"),
     "test-output": printed("test.txt"),
-    **{f"{name}-output": printed_if_measured(name) for name in MEASUREMENTS},
+    **BENCHMARKS,
 }
 
 
@@ -285,9 +279,7 @@ FIGURES_OF = {
     "skew": ["skew-32"],
     "skew-8": ["skew-8"],
     "latency": ["latency-8"],
-    "groups": ["groups-16"],
     "groups-slow": ["groups-16-slow-2", "groups-16-slow-5"],
-    "gossip": ["gossip-16"],
     "zipline": ["zipline"],
 }
 
