@@ -196,8 +196,9 @@ def measured_by_job(found: dict[str, Any]) -> str:
 
 def experiments_section() -> str:
     """Return a heading, the differences from the paper, a table and a figure for each measured experiment."""
-    parts = []
     all_found = {found["name"]: found for found in experiment_results()}
+    machines = sorted({found["machine"] for found in all_found.values()})
+    parts = [f"Measured on {'; and on '.join(machines)}. The files name the commits."]
     for name, found in all_found.items():
         if name in ELSEWHERE:
             table = ELSEWHERE[name]
@@ -207,10 +208,10 @@ def experiments_section() -> str:
             table = measured_by_job(found)
         parts += [
             f"## {found['title']}",
-            f"[`{name}`](results/experiments/{name}.json), {found['ranks']} ranks; {found['machine']}; "
-            f"commit {found['commit']}. Source: {found['figure']}; {found['scale']}.",
+            f"[`{name}`](results/experiments/{name}.json), {found['ranks']} ranks. Source: {found['figure']}; "
+            f"{found['scale']}.",
             table,
-            f"![{found['title']}](figures/experiment-{name}.png)",
+            f"![{name}](figures/experiment-{name}.png)",
         ]
     for experiment in catalogue():
         found = all_found.get(experiment.name, {"results": []})
