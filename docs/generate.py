@@ -9,7 +9,7 @@
     python docs/generate.py --ideals    also compute the zero-cost limits of the experiments again
     python docs/generate.py --simulate  also simulate up to 65 536 ranks (15 minutes)
     python docs/generate.py --defaults  also time the choices of algorithm="auto" against all others (two minutes)
-    python docs/generate.py --pictures  also draw the pictures that the simulators compute, and those of graphviz
+    python docs/generate.py --pictures  also draw the pictures of the simulators and of graphviz
     python docs/generate.py --trace     also draw the traces of runs, on an otherwise idle machine
     python docs/generate.py --ci        also keep the times and counts of the last `.ci/run`
     python docs/generate.py --stale     list the results, with the number of commits that changed the sources since

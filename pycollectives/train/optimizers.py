@@ -23,7 +23,7 @@ class Optimizer(Protocol):
     """An update rule and its state."""
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
+        """Change `weights` in place by `gradient`, in step `number`."""
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """The arrays that a checkpoint must hold, by name, not copied."""
@@ -60,7 +60,7 @@ class SGD:
         self._change = self._arrays.empty_like(weights)
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
+        """Change `weights` in place by `gradient`, in step `number`."""
         direction = gradient
         if self._decay:
             direction = self._arrays.multiply(weights, self._decay, out=self._change)
@@ -102,7 +102,7 @@ class Adam:
         self._updates = np.zeros(1, np.float32)
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
+        """Change `weights` in place by `gradient`, in step `number`."""
         self._updates += 1
         t = float(self._updates[0])
         self._mean += (1 - self._beta1) * (gradient - self._mean)
@@ -140,7 +140,7 @@ class Timed:
         self.seconds = 0.0
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
+        """Change `weights` in place by `gradient`, in step `number`."""
         begin = time.perf_counter()
         self._optimizer.update(weights, gradient, number)
         self._on_update()
