@@ -160,6 +160,10 @@ def methods_compared() -> str:
     return markdown(["your ranks", "use", "speedup measured", "needs"], rows)
 
 
+MOST_ROWS = 20
+"""An experiment with more jobs gets a table of methods by loads."""
+ELSEWHERE = {"methods": "[Which method?](which-method.md) has its table."}
+LEFT_OUT = {"baseline", "active", "epochs to target"}
 MOST_NAMED = 8
 """Jobs that are named if they are not measured."""
 
@@ -172,18 +176,42 @@ def measured_by_load(name: str) -> str:
     return f"Not measured yet: `python docs/generate.py --experiments {name}`."
 
 
+def measured_by_job(found: dict[str, Any]) -> str:
+    """Return a table with a row for each job. A speedup names its baseline unless that is the last one above."""
+    titles, table = report.table(found)
+    shown = [
+        title for title in titles if title not in LEFT_OUT | ({"validation loss"} if "accuracy" in titles else set())
+    ]
+    rows, last = [], ""
+    for row in table:
+        of = dict(zip(titles, row, strict=True))
+        baseline = of.get("baseline", last)
+        if baseline == report.UNKNOWN:
+            last = of["method"]
+        elif baseline != last:
+            of["speedup"] += f" over {baseline}"
+        rows.append([of[title] for title in shown])
+    return markdown(shown, rows)
+
+
 def experiments_section() -> str:
     """Return a heading, the differences from the paper, a table and a figure for each measured experiment."""
-    parts = []
     all_found = {found["name"]: found for found in experiment_results()}
-    for found in all_found.values():
+    machines = sorted({found["machine"] for found in all_found.values()})
+    parts = [f"Measured on {'; and on '.join(machines)}. The files name the commits."]
+    for name, found in all_found.items():
+        if name in ELSEWHERE:
+            table = ELSEWHERE[name]
+        elif len({result["job"] for result in found["results"]}) > MOST_ROWS:
+            table = servers_table(found)
+        else:
+            table = measured_by_job(found)
         parts += [
             f"## {found['title']}",
-            f"On {found['machine']}; commit {found['commit']}; {found['ranks']} ranks.",
-            f"{found['figure']}; {found['scale']}.",
-            markdown(*report.table(found)),
-            f"![{found['title']}](figures/experiment-{found['name']}.png)",
-            f"`mpirun -n {found['ranks']} python -m pycollectives experiments run {found['name']}`",
+            f"[`{name}`](results/experiments/{name}.json), {found['ranks']} ranks. Source: {found['figure']}; "
+            f"{found['scale']}.",
+            table,
+            f"![{name}](figures/experiment-{name}.png)",
         ]
     for experiment in catalogue():
         found = all_found.get(experiment.name, {"results": []})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
 from statistics import fmean, geometric_mean
 from typing import Any
@@ -77,7 +78,7 @@ def baselines_table() -> str:
         return not_measured("baselines")
     cells = read_results("baselines")
     rows = []
-    for cell in cells:
+    for cell in (cell for cell in cells if cell["bytes"] in HEADLINE_SIZES):
         ours, best, default = (cell[key]["mean"] for key in ("latency_us", "baseline_us", "default_us"))
         of_default = f"{time_of(default)} ({default / ours:.2f}x)"
         rows.append(
@@ -93,8 +94,8 @@ def baselines_table() -> str:
     speedups = [cell["speedup"] for cell in cells]
     head = ["ranks", "bytes", "`Full()`", "fastest MPI", "MPI and setting", cells[0]["default"]]
     summary = (
-        f"The geometric mean of the speedups over the fastest is {geometric_mean(speedups):.2f}, the least "
-        f"{min(speedups):.2f}."
+        f"Over all sizes in [baselines](results/baselines.txt), the geometric mean of the speedups over the fastest is "
+        f"{geometric_mean(speedups):.2f}, the least {min(speedups):.2f}."
     )
     return f"{where(cells[0])}\n\n{markdown(head, rows)}\n\n{summary}"
 
@@ -198,7 +199,7 @@ def defaults_table() -> str:
     rows = []
     for network in dict.fromkeys(cell["network"] for cell in cells):
         title = network
-        for nbytes in sorted({cell["nbytes"] for cell in cells}):
+        for nbytes in DEFAULTS_BYTES:
             row = {cell["ranks"]: cell for cell in cells if (cell["network"], cell["nbytes"]) == (network, nbytes)}
             shown = [row[ranks] for ranks in DEFAULTS_RANKS]
             worst = max(row.values(), key=lambda cell: cell["ratio"])
@@ -221,34 +222,28 @@ def defaults_table() -> str:
 
 
 DEFAULTS_RANKS = (8, 100, 1024, 65536)
+DEFAULTS_BYTES = (8, 1 << 15, 1 << 20)
 
 
 def simulated_latencies() -> str:
     """Return the simulated latency of each policy by the number of ranks."""
     found = [json.loads(line) for line in (RESULTS / "simulated.jsonl").read_text().splitlines()]
-    by_ranks = {ranks: [one for one in found if one["ranks"] == ranks] for ranks in SIMULATED_RANKS}
-    head = ["ranks", "log2 P"]
-    for one in by_ranks[SIMULATED_RANKS[0]]:
-        name = one["policy"].partition(":")[0]
-        head += [f"{name}: mean (us)", "per log2 P", "99th percentile (us)"]
     rows = []
-    for ranks, runs in by_ranks.items():
-        row = [f"{ranks:,}".replace(",", " "), f"{math.log2(ranks):.0f}"]
-        for one in runs:
-            mean = one["latency_us_mean"]
-            row += [f"{mean:.1f}", f"{mean / math.log2(ranks):.2f}", f"{one['latency_us_p99']:.1f}"]
-        rows.append(row)
-    return markdown(head, rows)
+    for ranks in SIMULATED_RANKS:
+        means = [one["latency_us_mean"] for one in found if one["ranks"] == ranks]
+        solo, quorum = (f"{mean:.1f} us" for mean in means)
+        rows.append([f"{ranks:,}".replace(",", " "), solo, f"{means[0] / math.log2(ranks):.2f} us", quorum])
+    return markdown(["ranks", "solo", "solo, per log2 P", "quorum of half"], rows)
 
 
-def ci_table() -> str:
-    path = RESULTS / "ci.json"
-    if not path.exists():
+def ci_summary() -> str:
+    """Return the number of tests of a run of CI, and its time."""
+    if not (RESULTS / "ci.json").exists():
         return "Not measured yet: `.ci/run`, then `python docs/generate.py --ci`."
-    record = json.loads(path.read_text())
-    rows = [
-        [f"{step['title']}{', beside others' if step['beside'] else ''}", f"{step['seconds']:.0f}", str(step["limit"])]
-        for step in record["steps"]
-    ]
-    minutes = f"{record['seconds'] / 60:.0f} minutes in all, on {record['machine']}; commit {record['commit']}."
-    return markdown(["step", "seconds", "limit"], rows) + f"\n\n{minutes}"
+    record = json.loads((RESULTS / "ci.json").read_text())
+    passed = sum(map(int, re.findall(r"(\d+) passed", (RESULTS / "test.txt").read_text())))
+    tests = f"{passed:,}".replace(",", " ")
+    return (
+        f"A run of CI passes {tests} tests in {record['seconds'] / 60:.0f} minutes on {record['machine']} (commit "
+        f"{record['commit']};\n[counts](docs/results/test.txt), [times](docs/results/ci.json))."
+    )

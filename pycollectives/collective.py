@@ -132,7 +132,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     # ------------------------------------------------------------------------------------------------ the end
 
     def flush(self, *, timeout: float | None = None) -> Any:
-        """Deliver the pending data of all ranks; collective. The collective stays usable.
+        """Deliver the pending data of all ranks, and return the result or None; collective. It stays usable.
 
         Parameters
         ----------
@@ -346,5 +346,5 @@ def creates(
     )
     create.__name__ = kind.arguments.service
     create.__qualname__ = f"Communicator.{kind.arguments.service}"
-    create.__doc__ = f"{inspect.getdoc(arguments)}\n{inspect.cleandoc(RAISES)}\n"
+    create.__doc__ = f"{inspect.getdoc(arguments)}\n\nReturns\n-------\n{kind.__name__}\n\n{inspect.cleandoc(RAISES)}\n"
     return create

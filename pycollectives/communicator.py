@@ -218,7 +218,7 @@ class Communicator:
     state = calls.state
 
     def create(self, kind: type[CollectiveT], *arguments: Any, **options: Any) -> CollectiveT:
-        """Make a collective of any kind; collective. For services without a method of `Communicator`.
+        """Make and return a collective of any kind; collective. For services without a method of `Communicator`.
 
         Parameters
         ----------

@@ -261,11 +261,11 @@ class StaticGroups(Declared):
         return (here[0], here[-1]) if rank in (here[0], here[-1]) and len(here) > 2 else _paired(rank, here[2:-1])
 
     def groups(self, step: int, size: int) -> list[tuple[int, ...]]:
-        """Return all groups of a step: a partition of the workers, in the order of their lowest ranks."""
+        """Return all groups of a `step`: a partition of `size` workers, in the order of their lowest ranks."""
         return sorted({self.group_of(rank, step, size) for rank in range(size)})
 
     def cycle(self, size: int) -> int:
-        """Return the number of steps after which groups repeat: 4, or 4 * nodes if the number of nodes is odd."""
+        """Return the steps after which groups of `size` workers repeat: 4, or 4 * nodes if their number is odd."""
         nodes = self._nodes(size)
         return self.PHASES * (nodes if nodes % 2 else 1)
 

@@ -188,11 +188,11 @@ class PartialRequest(Request):
         return self._round is None
 
     def wait(self, *, timeout: float | None = None) -> RoundInfo:
-        """The same as `Wait`, for `pycollectives.wait_all` and `wait_any`."""
+        """See `Wait`; for `pycollectives.wait_all` and `wait_any`."""
         return self.Wait(timeout=timeout)
 
     def test(self) -> bool:
-        """The same as `Test`, for `pycollectives.wait_any`."""
+        """See `Test`; for `pycollectives.wait_any`."""
         return self.Test()
 
     @property
@@ -231,7 +231,7 @@ class PartialRequest(Request):
 
     @classmethod
     def Startall(cls, requests: Sequence[PartialRequest]) -> None:
-        """Start all requests, in order."""
+        """Start all `requests`, in order."""
         for request in requests:
             request.Start()
 

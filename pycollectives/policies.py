@@ -55,7 +55,7 @@ class Policy(Declared):
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """Return True if a rank can wait although all ranks made equally many calls: late calls do not arrive."""
+        """Return True if a rank of `size` can wait although all made equally many calls: late calls do not arrive."""
         return size > 1
 
 
@@ -287,7 +287,7 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
 
 
 def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return a policy that is given as an object or as a text for `parse`.
+    """Return a policy that is given as an object, or as a text that `parse` takes with this `seed`.
 
     Raises
     ------

@@ -83,7 +83,7 @@ class SharedCounter(Collective[CounterArguments]):
         return self._collective.fetch_add(number, timeout=self._context.limit(timeout))
 
     def read(self, *, timeout: float | None = None) -> int:
-        """Return the value: `fetch_add(0)`, whose parameters and errors it has."""
+        """Return the value, as `fetch_add(0)`, also in `timeout` and errors."""
         return self.fetch_add(0, timeout=timeout)
 
     def statistics(self) -> Statistics:

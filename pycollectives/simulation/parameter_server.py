@@ -57,7 +57,7 @@ class ServerSummary(NamedTuple):
 
 
 def simulate(sync: Synchronization, work: npt.NDArray[np.float64], *, latency: float = 0.0) -> ServerSummary:
-    """Run the engine's own policies in virtual time.
+    """Run the engine's own policies in virtual time, and return the speeds, waits and staleness.
 
     Parameters
     ----------

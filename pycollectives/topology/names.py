@@ -20,7 +20,7 @@ NAMES = (
 
 
 def by_name(name: str, size: int) -> Topology | TimeVarying:
-    """Return the topology of `size` ranks for a name of `NAMES`; `ValueError` for another name.
+    """Return the topology of `size` ranks whose `name` is in `NAMES`; `ValueError` for another name.
 
     >>> by_name("ring-based", 16)
     <Topology ring-based of 16 ranks, 24 edges>

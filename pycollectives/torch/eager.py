@@ -256,7 +256,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     # ------------------------------------------------------------------------------------------------ a step
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Accumulate gradients: a `backward()` in this block contributes nothing. Same as `no_sync` of torch's DDP."""
+        """Return a block whose `backward()` calls accumulate gradients and contribute nothing, as `no_sync` of DDP."""
         return self._gradients.no_sync()
 
     @torch.compiler.disable

@@ -178,7 +178,7 @@ class SharedSampler(Sampler[list[int]]):
                 yield order[place * of.batch_size : (place + 1) * of.batch_size]
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, on a rank that replaces a dead one; at least 0."""
+        """Set the `epoch` of the next iteration, on a rank that replaces a dead one; at least 0."""
         self.epoch = checked_integer("epoch", epoch, at_least=0)
 
     def state_dict(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class Optimizer(Protocol):
     """An update rule and its state."""
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
+        """Change `weights` in place by `gradient`, in step `number`."""
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """The arrays that a checkpoint must hold, by name, not copied."""
