@@ -40,11 +40,13 @@ mpi4py.rc.initialize = False  # nothing here communicates
 import defaults  # noqa: E402
 from experiment_tables import (  # noqa: E402
     accuracy_compared,
+    decision,
     experiment_results,
     experiments_section,
     measured_by_load,
     methods_compared,
     policies_measured,
+    three_numbers,
 )
 from measurements import (  # noqa: E402
     MEASUREMENTS,
@@ -58,7 +60,7 @@ from measurements import (  # noqa: E402
     require_clean,
     run,
 )
-from pictures import draw_supersteps, draw_windows  # noqa: E402
+from pictures import PICTURES  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
     baselines_table,
@@ -242,6 +244,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
     "methods": methods_compared,
+    "decision": decision,
+    "three-numbers": three_numbers,
     "servers": partial(measured_by_load, "servers"),
     "all-methods": partial(measured_by_load, "methods"),
     "experiments": experiments_section,
@@ -420,8 +424,8 @@ def main() -> None:
     if arguments.defaults:
         (RESULTS / "defaults.jsonl").write_text(defaults.as_lines(list(defaults.cells())))
     if arguments.pictures:
-        draw_supersteps(FIGURES / "supersteps.png")
-        draw_windows(FIGURES / "windows.png")
+        for name, draw in PICTURES.items():
+            draw(FIGURES / f"{name}.png")
     if arguments.trace:
         draw_traces()
     if arguments.ci:
