@@ -20,7 +20,6 @@ __all__ = [
     "experiments_section",
     "measured_by_load",
     "methods_compared",
-    "policies_measured",
     "three_numbers",
 ]
 
@@ -38,23 +37,6 @@ def experiment_results() -> list[dict[str, Any]]:
         if found["results"]:
             kept.append(found)
     return kept
-
-
-def policies_measured() -> str:
-    """Return a table of partial allreduces and the synchronous program under the same load."""
-    methods = {"synchronous", "eager", "ddp"}
-    compared = {one.name for one in catalogue() if {job.settings.method.name for job in one.jobs} <= methods}
-    rows = []
-    for found in experiment_results():
-        if found["name"] not in compared:
-            continue
-        titles, table = report.table(found)
-        for row in table:
-            of = dict(zip(titles, row, strict=True))
-            quality = of.get("accuracy", of["validation loss"])
-            rows.append([found["name"], *(of[key] for key in ("method", "speedup", "ideal", "of the ideal")), quality])
-    head = ["experiment", "method", "speedup", "ideal", "of the ideal", "loss or accuracy at the end"]
-    return markdown(head, rows)
 
 
 def accuracy_compared() -> str:

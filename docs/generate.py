@@ -45,7 +45,6 @@ from experiment_tables import (  # noqa: E402
     experiments_section,
     measured_by_load,
     methods_compared,
-    policies_measured,
     three_numbers,
 )
 from measurements import (  # noqa: E402
@@ -242,7 +241,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "policies": policies_table,
     "defaults": defaults_table,
     "simulated": simulated_latencies,
-    "policies-measured": policies_measured,
     "methods": methods_compared,
     "decision": decision,
     "three-numbers": three_numbers,
