@@ -42,11 +42,12 @@ import defaults  # noqa: E402
 from benchmark_tables import BENCHMARKS  # noqa: E402
 from experiment_tables import (  # noqa: E402
     accuracy_compared,
+    decision,
     experiment_results,
     experiments_section,
     measured_by_load,
     methods_compared,
-    policies_measured,
+    three_numbers,
 )
 from measurements import (  # noqa: E402
     MEASUREMENTS,
@@ -60,7 +61,7 @@ from measurements import (  # noqa: E402
     require_clean,
     run,
 )
-from pictures import draw_supersteps, draw_windows  # noqa: E402
+from pictures import PICTURES  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
     baselines_table,
@@ -195,8 +196,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "policies": policies_table,
     "defaults": defaults_table,
     "simulated": simulated_latencies,
-    "policies-measured": policies_measured,
     "methods": methods_compared,
+    "decision": decision,
+    "three-numbers": three_numbers,
     "all-methods": partial(measured_by_load, "methods"),
     "experiments": experiments_section,
     "groups": groups_table,
@@ -371,8 +373,8 @@ def main() -> None:
     if arguments.defaults:
         (RESULTS / "defaults.jsonl").write_text(defaults.as_lines(list(defaults.cells())))
     if arguments.pictures:
-        draw_supersteps(FIGURES / "supersteps.png")
-        draw_windows(FIGURES / "windows.png")
+        for name, draw in PICTURES.items():
+            draw(FIGURES / f"{name}.png")
         for path in FIGURES.glob("*.dot"):
             render(path)
     if arguments.trace:

@@ -38,11 +38,11 @@ def headline() -> str:
 
 def slower() -> str:
     """Return the cases in which the library is slower than MPI, in the runs over messages."""
-    together = [1 / cell["speedup"] for cell in read_results("latency-8-flat")]
+    least, most = over_messages()
     skewed = [cell for cell in read_results("skew-32-flat") if cell["speedup"] < 1]
     text = (
         "Over messages, and when all ranks arrive at the same time, `Full()` takes "
-        f"{min(together):.1f} to {max(together):.1f} times as long as `MPI_Allreduce` (8 ranks, one per node)."
+        f"{least:.1f} to {most:.1f} times as long as `MPI_Allreduce` (8 ranks, one per node)."
     )
     if skewed:
         which = ", ".join(
@@ -51,6 +51,12 @@ def slower() -> str:
         )
         text += f" Under the skew of the table, but over messages, these are slower than `MPI_Allreduce`: {which}."
     return "\n".join(textwrap.wrap(text, 120, break_on_hyphens=False))
+
+
+def over_messages() -> tuple[float, float]:
+    """Return the times of `Full()` over messages as multiples of MPI_Allreduce's: the least and the most."""
+    times = [1 / cell["speedup"] for cell in read_results("latency-8-flat")]
+    return min(times), max(times)
 
 
 def build_times() -> str:
