@@ -92,6 +92,7 @@ def cell_record(
         "dtype": str(sweep.dtype),
         "algorithm": sweep.algorithm,
         "algorithm_used": cell.algorithm,
+        "on_failure": sweep.on_failure,
         "activation": sweep.activation,
         "activation_used": cell.activation,
         "late": sweep.late,

@@ -172,6 +172,7 @@ def policy_table(
             *notes,
             f"dtype {sweep.dtype}, late {sweep.late}, algorithm {sweep.algorithm}, "
             + (f"activation {sweep.activation}, " if sweep.activation != "auto" else "")
+            + (f"on_failure={sweep.on_failure}, " if sweep.on_failure != "raise" else "")
             + f"seed {sweep.seed}",
             f"iterations {sweep.iterations}, results {'verified' if sweep.verify else 'not verified'}",
             made_with(origin),

@@ -122,3 +122,13 @@ def test_spares_replace_the_dead(tmp_path, program):
     (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
     assert (record["wrong"], record["kills"], record["ranks"], record["program"]) == (0, 2, 4, program)
     assert 0 < record["kill_to_full_ms"]["p50"] < 20_000, record
+
+
+def test_calls_before_a_death_are_measured(tmp_path):
+    options = ["--on-failure", "continue", "--policy", "solo", "--bytes", "8", "--iterations", "20"]
+    latency = [str(BENCH.with_name("latency.py")), *options, "--json", str(tmp_path / "latency.jsonl")]
+    job = run([*launcher(), *WITH_FAULT_TOLERANCE, "-n", "2", sys.executable, *latency], limit=90, env=environment())
+    assert job.status == 0, job
+    (record,) = map(json.loads, (tmp_path / "latency.jsonl").read_text().splitlines())
+    assert (record["on_failure"], record["verified"]) == ("continue", True)
+    assert "on_failure=continue" in job.out, job
