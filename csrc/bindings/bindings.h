@@ -7,7 +7,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "bindings/gil.h"
@@ -42,6 +44,16 @@ void bind_cuda(py::module_& m);
 
 /// The options that the collective and its simulation share, by their Python names. Throws TypeError for other names.
 PartialAllreduceOptions options_from(const py::dict& arguments);
+
+/// The value of a name. std::invalid_argument, which begins with `what`, if there is none.
+template <class Value>
+Value named(const std::map<std::string, Value>& table, const std::string& name, const char* what) {
+  const auto found = table.find(name);
+  if (found != table.end()) return found->second;
+  std::string expected;
+  for (const auto& [key, value] : table) expected += (expected.empty() ? "" : ", ") + key;
+  throw std::invalid_argument(std::string(what) + ": expected one of " + expected + ", got '" + name + "'");
+}
 
 DataType data_type(const std::string& name);
 ReduceOp reduce_op(const std::string& name);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/bound.h"
 #include "bindings/direct_calls.h"
 #include "schedule/schedule.h"
 
@@ -78,8 +79,7 @@ class BoundPartialAllreduce {
   std::size_t bytes() const { return bytes_; }
 
  private:
-  class ExclusiveUse;
-
+  OneThread alone();
   bool is_plain(PyObject* data) const;
   std::shared_ptr<Call> hand_over(const void* data, Seconds limit);
   bool ends_at_once(const Call& call) const;

@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -23,32 +22,6 @@ namespace {
 
 using server::Clock;
 using server::ParameterServer;
-
-const std::map<std::string, server::Rule>& rules() {
-  static const std::map<std::string, server::Rule> rules = {
-      {"sgd", server::Rule::kSgd},
-      {"adam", server::Rule::kAdam},
-      {"elastic", server::Rule::kElastic},
-      {"function", server::Rule::kFunction},
-  };
-  return rules;
-}
-
-server::UpdateOptions update_options_from(const py::dict& arguments) {
-  server::UpdateOptions options;
-  const auto get = [&](const char* name, double& value) {
-    if (arguments.contains(name)) value = arguments[name].cast<double>();
-  };
-  const auto rule = arguments["rule"].cast<std::string>();
-  options.rule = rules().at(rule);
-  get("rate", options.rate);
-  get("momentum", options.momentum);
-  get("beta1", options.beta1);
-  get("beta2", options.beta2);
-  get("epsilon", options.epsilon);
-  get("alpha", options.alpha);
-  return options;
-}
 
 /// Wraps Python's `update(weights, gradient)`. Its arrays have the accumulator type and the weights that `rank` serves.
 server::Update update_from(const py::object& update, const server::Options& options, Rank rank) {

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "bindings/bound.h"
 #include "bindings/bound_allreduce.h"
 
 namespace pyc {
