@@ -71,6 +71,7 @@ from tables import (  # noqa: E402
     overlap_table,
     simulated_latencies,
     slower,
+    wheel_table,
     workers_table,
 )
 
@@ -246,6 +247,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "all-methods": partial(measured_by_load, "methods"),
     "experiments": experiments_section,
     "groups": groups_table,
+    "wheel": wheel_table,
     "workers": workers_table,
     "example-output": printed("example.txt"),
     "test-output": printed("test.txt"),
