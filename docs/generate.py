@@ -73,6 +73,7 @@ from tables import (  # noqa: E402
     overlap_table,
     simulated_latencies,
     slower,
+    wheel_table,
     workers_table,
 )
 
@@ -202,6 +203,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "all-methods": partial(measured_by_load, "methods"),
     "experiments": experiments_section,
     "groups": groups_table,
+    "wheel": wheel_table,
     "workers": workers_table,
     "example-output": example_output,
     **BENCHMARKS,

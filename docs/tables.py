@@ -75,6 +75,26 @@ def build_times() -> str:
     )
 
 
+def wheel_table() -> str:
+    """Return a table of the environments in which the wheel was tried, with times."""
+    path = RESULTS / "wheel.json"
+    if not path.exists():
+        return "Not measured yet: `python tools/try_wheel.py --json docs/results/wheel.json build/wheel`."
+    record = json.loads(path.read_text())
+    names = {"system": "Debian's packages"}
+    rows = [
+        [names.get(one["environment"], f"`pip install {one['environment']}`"), one["mpi"], f"{one['install_s']:.1f}",
+         f"{one['import_s']:.2f}"]
+        for one in record["environments"]
+    ]  # fmt: skip
+    head = ["environment", "MPI library", "installation (s)", "import (s)"]
+    return (
+        f"{markdown(head, rows)}\n\nOn {record['machine']} (docs/results/wheel.json; commit {record['commit']}).\n"
+        "Installation: of the wheel, its requirements and the MPI (unless it is Debian's), without pip's cache.\n"
+        "Import: from `import pycollectives` until the extension is loaded, after NumPy and mpi4py; the median of 5."
+    )
+
+
 HEADLINE_SIZES = (8, 1 << 18, 1 << 22)
 
 

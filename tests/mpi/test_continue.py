@@ -211,14 +211,14 @@ def test_arguments_of_the_communicator(monkeypatch):
         pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)
 
 
-@pytest.mark.skipif(WORLD.size == 1, reason="no other rank can die")
+@pytest.mark.mpi(min_size=2)
 def test_the_launcher_must_be_fault_tolerant(monkeypatch):
     monkeypatch.delenv(FAULT_TOLERANT, raising=False)
     with pytest.raises(RuntimeError, match="this job ends when a rank dies; start it by Open MPI 5, with mpirun"):
         pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)
 
 
-@pytest.mark.skipif(WORLD.size == 1, reason="one rank agrees with itself")
+@pytest.mark.mpi(min_size=2)
 def test_ranks_must_agree():
     with pytest.raises(pc.MismatchError, match="on_failure"):
         pc.Communicator(WORLD, on_failure="continue" if WORLD.rank else "raise", timeout=LIMIT)
