@@ -214,7 +214,7 @@ def survive(
     else:
         seconds, result = [], {"goodput": None}
         for death in of_victims:
-            comm, own = _survive(comm, name, _victims(comm, what, death.draw), death)
+            comm, own = _survive(comm, name, _victims(_places(comm), what, death.draw), death)
             seconds += comm.mpi_comm.allgather(own)
             _check_rounds(comm, common)
     prints = comm.mpi_comm.rank == 0  # rank 0 of the launcher may be dead
@@ -327,13 +327,18 @@ class _Job(NamedTuple):
     baselines: dict[str, Measured]
 
 
-def _victims(comm: pc.Communicator, what: str, choice: np.random.Generator) -> list[int]:
+def _places(comm: pc.Communicator) -> list[tuple[int, int]]:
+    """Return the members, ascending, with their nodes."""
+    return list(zip(comm.members, comm.nodes, strict=True))
+
+
+def _victims(places: list[tuple[int, int]], what: str, choice: np.random.Generator) -> list[int]:
     """Return the ranks that die next, the same on all ranks."""
-    placed = list(zip(comm.members, comm.nodes, strict=True))
-    nodes = [[rank for rank, node in placed if node == number] for number in sorted(set(comm.nodes))]
+    nodes = [[rank for rank, node in places if node == number] for number in sorted({node for _, node in places})]
     if what == "node":
         return nodes[choice.integers(len(nodes))]
-    among = {"rank": comm.members, "leader": [node[0] for node in nodes], "coordinator": comm.members[:1]}[what]
+    ranks = [rank for rank, _ in places]
+    among = {"rank": ranks, "leader": [node[0] for node in nodes], "coordinator": ranks[:1]}[what]
     return [int(choice.choice(list(among)))]
 
 
@@ -361,13 +366,16 @@ def _continue(
         time.sleep(0.001)
         program.step()
     own, expected, work = [], Counter[int](), _Work(comm)
+    places = _places(comm)
     for death in deaths[len(past) :]:
-        victims = _victims(comm, what, death.draw)
+        # Not from the present members: of a rank that was stopped, further ones may be dead already.
+        places = _places(comm) if heals else [(rank, node) for rank, node in places if rank not in expected]
+        victims = _victims(places, what, death.draw)
         past.append(victims)
         expected.update(victims)
         if comm.rank in victims:
             death.die_later()
-        elif disturb != "none" and comm.rank == int(death.draw.choice([r for r in comm.members if r not in victims])):
+        elif disturb != "none" and comm.rank == int(death.draw.choice([r for r, _ in places if r not in victims])):
             death.disturb_later(disturb)
         while any(lost[rank] < deaths_of for rank, deaths_of in expected.items()):
             time.sleep(0.001)  # a step
@@ -375,8 +383,8 @@ def _continue(
             work.note_step()
         work.note_death(death.time())
         own.append((changed[0] - death.time(), time.monotonic() - death.time()))
-        if lost != expected:
-            raise RunError(f"expected the deaths of {sorted(expected)}, and the ranks {sorted(lost)} were left out")
+    if was_there and lost != expected:
+        raise RunError(f"expected the deaths of {sorted(expected)}, and the ranks {sorted(lost)} were left out")
     goodput = work.goodput() if was_there else None
     program.end()
     of_all = comm.mpi_comm.allgather(_Continued(own, goodput, work.longest_pause, work.growth_mb()))
