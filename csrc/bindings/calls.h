@@ -74,27 +74,27 @@ struct CallBy<Return (Self::*)(Arguments...) const> {
 template <class Function>
 using Call = CallBy<decltype(&Function::operator())>;
 
-/// Wraps a pointer to a member or a function in a callable type, which calls it without the GIL if `kReleased`.
-template <auto Pointer, bool kReleased = false>
+/// Wraps a pointer to a member or a function in a callable type, which calls it without the GIL if `WithoutGil`.
+template <auto Pointer, bool WithoutGil = false>
 struct Pointed;
-template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...), bool kReleased>
-struct Pointed<Pointer, kReleased> {
+template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...), bool WithoutGil>
+struct Pointed<Pointer, WithoutGil> {
   Return operator()(Self& self, Arguments... arguments) const {
-    const GilReleased released(kReleased);
+    const GilReleased released(WithoutGil);
     return (self.*Pointer)(std::forward<Arguments>(arguments)...);
   }
 };
-template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...) const, bool kReleased>
-struct Pointed<Pointer, kReleased> {
+template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...) const, bool WithoutGil>
+struct Pointed<Pointer, WithoutGil> {
   Return operator()(const Self& self, Arguments... arguments) const {
-    const GilReleased released(kReleased);
+    const GilReleased released(WithoutGil);
     return (self.*Pointer)(std::forward<Arguments>(arguments)...);
   }
 };
-template <class Return, class... Arguments, Return (*Pointer)(Arguments...), bool kReleased>
-struct Pointed<Pointer, kReleased> {
+template <class Return, class... Arguments, Return (*Pointer)(Arguments...), bool WithoutGil>
+struct Pointed<Pointer, WithoutGil> {
   Return operator()(Arguments... arguments) const {
-    const GilReleased released(kReleased);
+    const GilReleased released(WithoutGil);
     return Pointer(std::forward<Arguments>(arguments)...);
   }
 };
