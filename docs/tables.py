@@ -115,7 +115,7 @@ def workers_table() -> str:
     return f"{where(equal[0])}\n\n" + markdown(head, [[f"`{method}`", *row] for method, row in speedups.items()])
 
 
-GOSSIP_OF = {ranks: f"gossip-{ranks}" for ranks in (2, 4, 8, 16)}
+GOSSIP_OF = {ranks: f"gossip-{ranks}" for ranks in (8, 16)}
 
 
 def overlap_table() -> str:
