@@ -63,7 +63,6 @@ from measurements import (  # noqa: E402
 from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
-    baselines_table,
     build_times,
     ci_summary,
     defaults_table,
@@ -72,7 +71,6 @@ from tables import (  # noqa: E402
     overlap_table,
     simulated_latencies,
     slower,
-    workers_table,
 )
 
 import pycollectives as pc  # noqa: E402
@@ -185,7 +183,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
     "accuracy": accuracy_compared,
     "activation-in-words": activation_in_words,
-    "baselines": baselines_table,
     "build-times": build_times,
     "ci": ci_summary,
     "headline": headline,
@@ -200,7 +197,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "all-methods": partial(measured_by_load, "methods"),
     "experiments": experiments_section,
     "groups": groups_table,
-    "workers": workers_table,
     "example-output": example_output,
     **BENCHMARKS,
 }
