@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,6 +80,33 @@ def _rate(record: Record, ideal: str | None = None) -> str:
     """Return iterations per second, the speedup over the baseline, and the speedup if messages cost nothing."""
     limit = f"; {times(record[ideal])}" if ideal else ""
     return f"{record['iterations_per_s']:.2f} ({times(record['speedup'])}{limit})"
+
+
+def fastest() -> str:
+    speedups = [record["speedup"] for record in read_results("baselines")]
+    return (
+        "Over all sizes, the geometric mean of the speedups over the fastest is "
+        f"{geometric_mean(speedups):.2f}, the least {min(speedups):.2f}."
+    )
+
+
+def _baseline(_: str, record: Record) -> tuple[list[str], Mapping[str, str]] | None:
+    if record["bytes"] not in HEADLINE_SIZES:
+        return None
+    ours, best, default = (record[key]["mean"] for key in ("latency_us", "baseline_us", "default_us"))
+    return [str(record["ranks"]), size_of(record["bytes"])], {
+        "`Full()`": time_of(ours),
+        "fastest MPI": f"{time_of(best)} ({times(best / ours)})",
+        "MPI and setting": record["baseline"],
+        record["default"]: f"{time_of(default)} ({times(default / ours)})",
+    }
+
+
+def _throughput(title: str, record: Record) -> tuple[list[str], Mapping[str, str]] | None:
+    if record["slowdown"] != "none":
+        return None
+    alone = sum(record["iterations_per_s_of"]) / record["ideal_iterations_per_s"]
+    return [code(record["method"])], {title: f"{alone:.1f} ({100 * alone / record['ranks']:.0f} %)"}
 
 
 def of_the_ideal() -> str:
@@ -158,6 +186,13 @@ BENCHMARKS: dict[str, Callable[[], str]] = {
         _latency,
     ),
     "of-the-ideal": of_the_ideal,
+    "baselines": measured(
+        {"baselines": ""},
+        ["ranks", "bytes"],
+        _baseline,
+    ),
+    "fastest": fastest,
+    "workers": measured({"gossip-8": "8 workers", "gossip-16": "16 workers"}, ["method"], _throughput),
     "groups-measured": measured(
         {"groups-16": "all equal", "groups-16-slow-2": "one 2x slower", "groups-16-slow-5": "one 5x slower"},
         ["generator"],

@@ -64,7 +64,6 @@ from measurements import (  # noqa: E402
 from pictures import PICTURES  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
-    baselines_table,
     build_times,
     ci_summary,
     defaults_table,
@@ -74,7 +73,6 @@ from tables import (  # noqa: E402
     simulated_latencies,
     slower,
     wheel_table,
-    workers_table,
 )
 
 import pycollectives as pc  # noqa: E402
@@ -187,7 +185,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
     "accuracy": accuracy_compared,
     "activation-in-words": activation_in_words,
-    "baselines": baselines_table,
     "build-times": build_times,
     "ci": ci_summary,
     "headline": headline,
@@ -204,7 +201,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "experiments": experiments_section,
     "groups": groups_table,
     "wheel": wheel_table,
-    "workers": workers_table,
     "example-output": example_output,
     **BENCHMARKS,
 }

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import textwrap
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any
 
 from measurements import OVERLAP_MODELS, OVERLAP_RANKS, RESULTS
@@ -96,52 +96,6 @@ def wheel_table() -> str:
 
 
 HEADLINE_SIZES = (8, 1 << 18, 1 << 22)
-
-
-def baselines_table() -> str:
-    """Return a table of `Full()` and the fastest MPI_Allreduce of all MPIs."""
-    if not (RESULTS / "baselines.jsonl").exists():
-        return not_measured("baselines")
-    cells = read_results("baselines")
-    rows = []
-    for cell in (cell for cell in cells if cell["bytes"] in HEADLINE_SIZES):
-        ours, best, default = (cell[key]["mean"] for key in ("latency_us", "baseline_us", "default_us"))
-        of_default = f"{time_of(default)} ({default / ours:.2f}x)"
-        rows.append(
-            [
-                str(cell["ranks"]),
-                size_of(cell["bytes"]),
-                time_of(ours),
-                f"{time_of(best)} ({best / ours:.2f}x)",
-                cell["baseline"],
-                of_default,
-            ]
-        )
-    speedups = [cell["speedup"] for cell in cells]
-    head = ["ranks", "bytes", "`Full()`", "fastest MPI", "MPI and setting", cells[0]["default"]]
-    summary = (
-        f"Over all sizes in [baselines](results/baselines.txt), the geometric mean of the speedups over the fastest is "
-        f"{geometric_mean(speedups):.2f}, the least {min(speedups):.2f}."
-    )
-    return f"{where(cells[0])}\n\n{markdown(head, rows)}\n\n{summary}"
-
-
-def workers_table() -> str:
-    """Return the throughput of all workers, in units of a single worker that never waits (AD-PSGD, Fig. 12)."""
-    missing = [name for name in GOSSIP_OF.values() if not (RESULTS / f"{name}.jsonl").exists()]
-    if missing:
-        return not_measured(" ".join(missing))
-    speedups: dict[str, list[str]] = {}
-    for ranks, name in GOSSIP_OF.items():
-        equal = [cell for cell in read_results(name) if cell["slowdown"] == "none"]
-        for cell in equal:
-            speedup = sum(cell["iterations_per_s_of"]) / cell["ideal_iterations_per_s"]
-            speedups.setdefault(cell["method"], []).append(f"{speedup:.1f} ({100 * speedup / ranks:.0f} %)")
-    head = ["method", *(f"{ranks} workers" for ranks in GOSSIP_OF)]
-    return f"{where(equal[0])}\n\n" + markdown(head, [[f"`{method}`", *row] for method, row in speedups.items()])
-
-
-GOSSIP_OF = {ranks: f"gossip-{ranks}" for ranks in (2, 4, 8, 16)}
 
 
 def overlap_table() -> str:
