@@ -15,7 +15,7 @@ import attrs
 
 from .support.buffers import BufferDescription, checked_dtype, describe, name_of
 from .support.device_arrays import describe_device, device_number
-from .support.validation import checked_integer, checked_name, checked_timeout
+from .support.validation import checked_choice, checked_integer, checked_name, checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,6 +83,15 @@ def creating(group: Group, default_name: str, original_size: int | None = None) 
 def as_given(default: object) -> Any:
     """Return a default that passes through the converter, like a value of the caller."""
     return default
+
+
+def one_of(*choices: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Return a validator of a field that is one of some texts."""
+
+    def check(_: Any, field: attrs.Attribute[Any], value: Any) -> None:
+        checked_choice(field.name, value, choices)
+
+    return check
 
 
 def _statement(value: object) -> str | int | None:

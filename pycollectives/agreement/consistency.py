@@ -142,11 +142,15 @@ def describe_ranks(ranks: Sequence[int]) -> str:
     >>> describe_ranks([3])
     'rank 3'
     """
+    return f"rank{'s' if len(ranks) > 1 else ''} {list_ranks(ranks)}"
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    """Return ascending ranks in short form, such as "0, 2-5"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:
             runs[-1].append(rank)
         else:
             runs.append([rank])
-    text = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-    return f"rank{'s' if len(ranks) > 1 else ''} {text}"
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

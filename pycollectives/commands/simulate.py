@@ -15,6 +15,7 @@ from ..selection import choice, model, tables
 from ..servers import sync
 from ..simulation import allreduce, parameter_server, workload
 from ..support.costs import Costs
+from . import readable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -121,7 +122,7 @@ def simulate(
 
     mpi4py.rc.initialize = False  # nothing here communicates
 
-    try:
+    with readable(ValueError, RuntimeError):
         policy = policies.parse(policy_text, seed=seed)
         if trace_file is not None and load != "trace":
             raise ValueError(f"--trace {trace_file}: expected --load trace with it, got --load {load}")
@@ -163,8 +164,6 @@ def simulate(
             barrier=barrier,
             delivery_seed=seed,
         )
-    except (ValueError, RuntimeError) as error:
-        raise click.ClickException(str(error)) from error
 
     names = {"algorithm": algorithm, "activation": activation}
     setting = {"policy": policy_text, "load": load, "bytes": nbytes, **names, "seed": seed}

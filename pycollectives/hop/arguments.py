@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
-from ..arguments import Arguments, Template, as_given, compared_as, creation, initial_model_on_host, template_on_host
-from ..support.validation import checked_choice, checked_integer, checked_rank
+from ..arguments import (
+    Arguments,
+    Template,
+    as_given,
+    compared_as,
+    creation,
+    initial_model_on_host,
+    one_of,
+    template_on_host,
+)
+from ..support.validation import checked_integer, checked_rank
 from ..topology.arguments import checked_static_topology, described
 from ..topology.conversion import from_matrix
 from ..topology.survivors import without
@@ -18,7 +27,6 @@ if TYPE_CHECKING:
 
     from ..topology.graph import Topology
 
-COMPUTATIONS = ("parallel", "serial")
 LONGEST_GAP = 1 << 16
 """Limit of `max_ig`: more sub-queues than fit into memory."""
 
@@ -48,10 +56,6 @@ def _skip(skip: Skip | None) -> Skip | None:
     if skip is not None and not isinstance(skip, Skip):
         raise TypeError(f"skip: expected None or Skip(max_jump, trigger), got {skip!r}")
     return skip
-
-
-def _computation(computation: Literal["parallel", "serial"]) -> str:
-    return checked_choice("computation", computation, COMPUTATIONS)
 
 
 @attrs.frozen
@@ -95,7 +99,9 @@ class HopArguments(Arguments):
     max_ig: int = attrs.field(default=5, kw_only=True, converter=_max_ig)
     mode: Mode = attrs.field(default=as_given("standard"), kw_only=True, converter=_mode)
     skip: Skip | None = attrs.field(default=None, kw_only=True, converter=_skip)
-    computation: str = attrs.field(default="parallel", kw_only=True, converter=_computation)
+    computation: Literal["parallel", "serial"] = attrs.field(
+        default="parallel", kw_only=True, validator=one_of("parallel", "serial")
+    )
 
     def __attrs_post_init__(self) -> None:
         """Resolve a text with `mode` and `skip`, and check both against the graph and each other."""

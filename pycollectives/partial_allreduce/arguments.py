@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from ..arguments import LOCAL, MAX_NUMBER, Arguments, Template, creation, template
+from ..arguments import LOCAL, MAX_NUMBER, Arguments, Template, creation, one_of, template
 from ..policies import Policy, Quorum, as_policy
 from ..selection import choice, tables
 from ..selection.model import algorithm_names
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..support.costs import Costs
     from ..support.typing import Array, BufferSpec, DType, Late, Missed, Op
 
-LATE = ("accumulate", "replace", "drop")
 MISSED = ("latest", "sum")
 
 
@@ -39,10 +38,6 @@ def _policy(policy: Policy | str) -> Policy:
 
 def _op(op: Op) -> str:
     return checked_op(op)
-
-
-def _late(late: Late) -> str:
-    return checked_choice("late", late, LATE)
 
 
 def _missed(missed: Missed | None) -> str:
@@ -134,7 +129,7 @@ class PartialAllreduceArguments(Arguments):
     dtype: DType | None = attrs.field(default=None, kw_only=True, metadata=LOCAL)
     op: str = attrs.field(default="SUM", kw_only=True, converter=_op)
     policy: Policy = attrs.field(default=Quorum(), kw_only=True, converter=_policy)
-    late: str = attrs.field(default="accumulate", kw_only=True, converter=_late)
+    late: Late = attrs.field(default="accumulate", kw_only=True, validator=one_of("accumulate", "replace", "drop"))
     missed: str = attrs.field(default=None, kw_only=True, converter=_missed)
     max_staleness: int | None = attrs.field(default=None, kw_only=True, converter=_max_staleness)
     activation: str = attrs.field(default="auto", kw_only=True, converter=_activation)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ..selection.choice import Choice, Row, SelectionTable
@@ -48,10 +48,10 @@ class Cell:
 
     def spread(self, choice: Choice) -> float:
         """Return the width of the middle half of the passes, relative to the median."""
-        ordered = sorted(self.seconds[choice])
-        if len(ordered) < 2:
+        if len(self.seconds[choice]) < 2:
             return 0.0
-        return (_quantile(ordered, 0.75) - _quantile(ordered, 0.25)) / median(ordered)
+        low, middle, high = quantiles(self.seconds[choice], n=4, method="inclusive")
+        return (high - low) / middle
 
     @property
     def passes(self) -> int:
@@ -84,13 +84,6 @@ class Cell:
                 for choice in self.seconds
             ],
         }
-
-
-def _quantile(ordered: Sequence[float], q: float) -> float:
-    position = q * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 class Decision(NamedTuple):
