@@ -54,6 +54,11 @@ class MLP(Model):
         for matrix in self._matrices:  # He et al. 2015: keeps the variance through ReLU
             matrix[:] = random.standard_normal(matrix.shape) * np.sqrt(2 / len(matrix))
 
+    @property
+    def layers(self) -> list[tuple[Array, Array]]:
+        """The matrix and the bias of each layer, which are views of `weights`."""
+        return list(zip(self._matrices, self._biases, strict=True))
+
     def forward(self, *batch: NDArray[Any]) -> float:
         """Return the mean cross-entropy of inputs (of any shape) and labels."""
         inputs, self._labels = batch
