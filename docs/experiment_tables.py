@@ -30,7 +30,9 @@ def experiment_results() -> list[dict[str, Any]]:
         found = json.loads(path.read_text()) if path.exists() else {"results": []}
         of = {job.name: job for job in experiment.jobs}
         found["results"] = [
-            result for result in found["results"] if result["job"] in of and of[result["job"]].gave(result)
+            {**result, "paper_speedup": of[result["job"]].paper}
+            for result in found["results"]
+            if result["job"] in of and of[result["job"]].gave(result)
         ]
         if found["results"]:
             kept.append(found)
@@ -152,7 +154,7 @@ def methods_compared() -> str:
     speedups = {}
     for found in experiment_results():
         titles, table = report.table(found)
-        unit = "steps/s" if found["target_loss"] is None else "time to a loss"
+        unit = "examples/s" if found["target_loss"] is None else "time to a loss"
         for row in table:
             cells = dict(zip(titles, row, strict=True))
             speedups[found["name"], row[0]] = f"{cells['speedup']} ({unit}; `{found['name']}`, {found['ranks']} ranks)"
