@@ -38,6 +38,7 @@ import mpi4py
 mpi4py.rc.initialize = False  # nothing here communicates
 
 import defaults  # noqa: E402
+from claims import CLAIMS, claims_table, verdicts  # noqa: E402
 from experiment_tables import (  # noqa: E402
     accuracy_compared,
     experiment_results,
@@ -232,6 +233,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "baselines": baselines_table,
     "build-times": build_times,
+    "claims-verdicts": verdicts,
+    **{f"claims-{paper}": partial(claims_table, paper) for paper in CLAIMS},
     "ci-steps": ci_table,
     "headline": headline,
     "slower": slower,
