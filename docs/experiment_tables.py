@@ -158,7 +158,10 @@ def methods_compared() -> str:
         for row in table:
             cells = dict(zip(titles, row, strict=True))
             speedups[found["name"], row[0]] = f"{cells['speedup']} ({unit}; `{found['name']}`, {found['ranks']} ranks)"
-    rows = [[ranks, use, "" if of is None else speedups[of], needs] for ranks, use, of, needs in METHODS]
+    rows = [
+        [ranks, use, "" if of is None else speedups.get(of, "not measured yet"), needs]
+        for ranks, use, of, needs in METHODS
+    ]
     return markdown(["your ranks", "use", "speedup measured", "needs"], rows)
 
 
