@@ -287,7 +287,7 @@ def same_loss() -> Found:
 
 
 def epochs_of_mean(name: str) -> float:
-    """Return the epochs until the mean model has the loss; results of earlier versions have those of a replica."""
+    """Return the epochs until the mean model has the loss. Results of earlier versions lack it, and raise KeyError."""
     runs = [run for run in experiments()["neighbors"] if run["job"] == name and run["mean_curve"]]
     return fmean(run["epochs_to_target"] for run in runs)
 
