@@ -81,7 +81,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         broadcast: bool,
         broadcast_state: bool | None,
         timeout: float | None,
-        step_timer: StepTimer | None,
+        step_timer: StepTimer | None = None,
         name: str,
     ) -> None:
         """See the class; call `_begin` next."""
