@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, Union, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["AtLeast", "Option", "Size", "check", "options_of"]
+__all__ = ["AtLeast", "Count", "Option", "Size", "check", "options_of"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class AtLeast:
 
 Size: TypeAlias = Annotated[int, AtLeast(1)]
 """How many there are of something of which there must be one."""
+
+Count: TypeAlias = Annotated[int, AtLeast(0)]
+"""How many there are of something."""
 
 
 class Option(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..models.mlp import MLP
-from ..values import Size  # noqa: TC001 - the registry evaluates it
+from ..values import Count, Size  # noqa: TC001 - the registry evaluates them
 from .network import TorchModel
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["TorchMLP"]
 class TorchMLP(TorchModel):
     """The same layers and initial weights as `MLP`; results differ by rounding, and a step costs PyTorch's overhead."""
 
-    def __init__(self, dataset: Dataset, *, hidden: Size = 128, depth: int = 1, seed: int = 0) -> None:
+    def __init__(self, dataset: Dataset, *, hidden: Size = 128, depth: Count = 1, seed: int = 0) -> None:
         like = MLP(dataset, hidden=hidden, depth=depth, seed=seed)
         super().__init__(lambda: _module_of(like), seed)
 
