@@ -209,6 +209,17 @@ class PartialAllreduce:
         """Makes `result` of the sum that `continue_from` got, if no call has received it."""
     def set_result(self, values: bytes | None, divisor: int) -> None:
         """Makes `result` of values that `recovery_state` has returned; None: the identity."""
+    def set_fallback(self, fallback: Callable[[Any, Any, float | None, Any, bool], tuple[Any, RoundInfo]]) -> None:
+        """From now on `allreduce` calls `fallback(x, out, timeout, stream, interrupted)` unless calls are direct.
+        `interrupted`: a death has interrupted a direct call."""
+    def begin_direct(self) -> None:
+        """From now on calls of `allreduce` are direct: the engine keeps the contributions that no round contains."""
+    def end_direct(self, *, waits: bool) -> list[tuple[int, NDArray[Any], bool, Round | None]]:
+        """Returns these contributions: number, values, whether the call was interrupted, and then its request, if the
+        data was handed over. RuntimeError if another thread is in a call, unless `waits` for its end."""
+    @property
+    def contributions(self) -> int:
+        """The number of contributions; it is the number of the newest."""
     @property
     def ended(self) -> bool:
         """Whether all ranks have left, and no data is pending."""

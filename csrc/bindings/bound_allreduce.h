@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/bound.h"
+#include "bindings/direct_calls.h"
 #include "schedule/schedule.h"
 
 namespace pyc {
@@ -46,6 +48,7 @@ class BoundPartialAllreduce {
   /// Afterwards `call.info` describes the round.
   void wait(Call& call, Seconds limit);
   void start_flush();
+  /// On a device, it may be called again.
   void close();
   RoundInfo flush(Seconds limit);
   /// Whether this thread has contributed since the last flush.
@@ -62,13 +65,21 @@ class BoundPartialAllreduce {
   py::object receiver(PyObject* out) const;
   void write_result(const py::object& receiver);
 
+  /// See direct_calls.h.
+  DirectCalls& direct_calls() { return direct_calls_; }
+  /// Keeps a copy of the newest contribution for Python, if no round contains it. `call`: of an interrupted one.
+  void keep(PyObject* data, bool is_open, std::shared_ptr<Call> call);
+
   bool in_own_process() const { return engine_->is_in_own_process(); }
   const Schedule* schedule() const { return collective_->schedule(); }
   PartialAllreduce& operator*() { return *collective_; }
 
- private:
-  class ExclusiveUse;
+ protected:
+  Engine& engine() { return *engine_; }
+  std::size_t bytes() const { return bytes_; }
 
+ private:
+  OneThread alone();
   bool is_plain(PyObject* data) const;
   std::shared_ptr<Call> hand_over(const void* data, Seconds limit);
   bool ends_at_once(const Call& call) const;
@@ -87,6 +98,7 @@ class BoundPartialAllreduce {
   py::object convert_;
   py::object writable_;
   std::shared_ptr<Engine> engine_;
+  DirectCalls direct_calls_;
 };
 
 }  // namespace pyc

@@ -10,28 +10,15 @@ namespace {
 
 class BoundHostPairwise final : public BoundPairwise {
  public:
-  BoundHostPairwise(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout, PairwiseOptions options,
-                    const py::buffer& initial)
-      : BoundPairwise(make(std::move(engine), nodes, timeout, std::move(options), initial)) {}
+  using BoundPairwise::BoundPairwise;
 
   void read(const py::buffer& out) {
     const py::buffer_info memory = checked(out, true, (**this).options().type);
-    const GilReleased released;
-    (**this).read(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
+    without_gil([&] { (**this).read(static_cast<std::byte*>(memory.ptr), run_signal_handlers); });
   }
   void apply(const py::buffer& delta) {
     const py::buffer_info memory = checked(delta, false, (**this).options().type);
-    const GilReleased released;
-    (**this).apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers);
-  }
-
- private:
-  static std::shared_ptr<PairwiseAveraging> make(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
-                                                 PairwiseOptions options, const py::buffer& initial) {
-    const py::buffer_info memory = initial.request();
-    const GilReleased released;
-    return PairwiseAveraging::create(std::move(engine), host_memory(), std::move(options),
-                                     static_cast<const std::byte*>(memory.ptr), nodes, timeout, run_signal_handlers);
+    without_gil([&] { (**this).apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers); });
   }
 };
 
@@ -42,16 +29,20 @@ void bind_pairwise_averaging(py::module_& m) {
   const py::class_<Bound> type(m, "PairwiseAveraging", py::is_final());
   ClassDefinitions(type)
       .constructor("engine, *, nodes, timeout=None, initial, **options",
-                   [](std::shared_ptr<Engine> engine, std::vector<Rank> nodes, const py::object& timeout,
-                      const py::buffer& initial, const py::kwargs& options) {
-                     return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
-                                                    pairwise_options(options), initial);
+                   [](std::shared_ptr<Engine> engine, std::vector<Rank> nodes, Timeout timeout,
+                      const py::buffer& initial, const py::kwargs& arguments) {
+                     PairwiseOptions options = pairwise_options(arguments);
+                     const py::buffer_info memory = initial.request();
+                     return std::make_unique<Bound>([&] {
+                       return PairwiseAveraging::create(std::move(engine), host_memory(), std::move(options),
+                                                        static_cast<const std::byte*>(memory.ptr),
+                                                        Nodes(std::move(nodes)), timeout, run_signal_handlers);
+                     });
                    })
       .function("check", "engine, **arguments",
                 [](Engine& engine, const py::kwargs& arguments) {
                   const PairwiseOptions options = pairwise_options(arguments);
-                  const GilReleased released;
-                  PairwiseAveraging::check(engine, options);
+                  without_gil([&] { PairwiseAveraging::check(engine, options); });
                 })
       .method<&Bound::read>("read", "out")
       .method<&Bound::apply>("apply", "delta");

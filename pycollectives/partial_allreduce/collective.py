@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,14 +16,14 @@ from .device import DeviceCollective
 from .stragglers import Straggler, StragglerWarning
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .. import _core
     from .._core import Round, RoundInfo
     from ..context import Context
     from ..policies import Policy
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
-
-__all__ = ["AllreduceStatistics", "PartialAllreduce"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
     _collective: _core.PartialAllreduce  # or one that wraps it
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -87,13 +87,26 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         if context.membership is None:
             self._collective = self._made(arguments, deadline)
         else:
-            self._collective = cast("_core.PartialAllreduce", ContinuingAllreduce(context, arguments, deadline))
+            continuing = ContinuingAllreduce(context, arguments, deadline)
+            self._collective = cast("_core.PartialAllreduce", continuing)
+            continuing.when_remade = self._when_remade()
         # The engine's own methods, without a Python frame around them: with cold caches, after sleep or work, a frame
         # costs 10 us. Methods that a derived class overrides stay.
         if type(self).contribute is PartialAllreduce.contribute:
             self.contribute = self._collective.contribute  # type: ignore[method-assign]
         if type(self).allreduce is PartialAllreduce.allreduce:
             self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
+
+    def _when_remade(self) -> Callable[[], None]:
+        """Return a function that takes the method of a new engine's collective after a death."""
+        of_self = weakref.ref(self)
+
+        def take() -> None:
+            collective = of_self()
+            if collective is not None and type(collective).allreduce is PartialAllreduce.allreduce:
+                collective.allreduce = collective._collective.allreduce  # type: ignore[assignment,method-assign]
+
+        return take
 
     def _made(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> _core.PartialAllreduce:
         from ..support.native import core
@@ -113,7 +126,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: PartialAllreduceArguments) -> None:
-        """See `Collective.check_for_engine`."""
         context.check_on_host("like", arguments.like)
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
@@ -232,7 +244,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
             This rank has left.
         """
         info: RoundInfo = super().flush(timeout=timeout)
-        if self._context.rank == 0:
+        if self._straggler_warning.share is not None and self._context.rank == 0:
             counts = self.statistics()
             self._straggler_warning.check(self.name, counts.rounds, counts.stragglers)
         return info
@@ -244,7 +256,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         return self._collective.abort()
 
     def statistics(self) -> AllreduceStatistics:
-        """Return this rank's counters; local, without communication."""
         counts = self._collective.statistics()
         stragglers = sorted(counts.pop("stragglers"), key=lambda each: (-each[1], each[0]))
         return AllreduceStatistics(**counts, stragglers=tuple(Straggler(*each) for each in stragglers))

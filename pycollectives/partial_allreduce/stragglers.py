@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Straggler", "StragglerWarning"]
 
 _logger = logging.getLogger("pycollectives")
 
@@ -32,27 +31,24 @@ class Straggler(NamedTuple):
 
 
 class StragglerWarning:
-    """Log a line for each rank that was absent from more rounds than a share of them, since the line before.
+    """Log a line for each rank that was absent from more than a share of the rounds since the line before.
 
-    Parameters
-    ----------
-    share
-        `PYC_STRAGGLER_WARNING`; None: never.
+    `share` is `PYC_STRAGGLER_WARNING`; None: never.
     """
 
     def __init__(self, share: float | None) -> None:
-        self._share = share
+        self.share = share
         self._rounds = 0
         self._absent: dict[int, int] = {}
 
     def check(self, name: str, rounds: int, stragglers: Sequence[Straggler]) -> None:
         """Log lines after so many rounds of the collective `name`."""
         new = rounds - self._rounds
-        if self._share is None or new == 0:
+        if self.share is None or new == 0:
             return
         for each in stragglers:
             absent = each.absent - self._absent.get(each.rank, 0)
-            if absent > self._share * new:
+            if absent > self.share * new:
                 text = "pycollectives: %s: rank %d had no data in %d of %d rounds (%.0f %%); in %d in a row at most."
                 _logger.warning(text, name, each.rank, absent, new, 100 * absent / new, each.longest)
         self._rounds, self._absent = rounds, {each.rank: each.absent for each in stragglers}

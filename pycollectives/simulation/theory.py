@@ -12,8 +12,6 @@ from .mixing import mean_matrix, spectral_gap
 if TYPE_CHECKING:
     from ..topology.graph import Topology
 
-__all__ = ["eager_rate_bound", "model_distance_bound", "rho_of_pairs"]
-
 
 def model_distance_bound(*, rate: float, ranks: int, quorum: int, staleness: int, moment: float) -> float:
     """Return eager-SGD's bound on the mean squared distance of a replica from the model of all gradients (Lemma 6.2).

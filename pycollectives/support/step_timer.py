@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
 
-__all__ = ["StepTimer"]
-
 
 class StepTimer:
     """Record the seconds of this rank's steps: of the work in a `with` block, without the waiting for other ranks.
@@ -74,7 +72,7 @@ class StepTimer:
 
     @contextlib.contextmanager
     def excluded(self) -> Iterator[None]:
-        """Leave the time of a block out of the step. Blocks may be nested."""
+        """Return a context whose time is left out of the step. Blocks may be nested."""
         begin = time.perf_counter()
         self._depth += 1
         try:

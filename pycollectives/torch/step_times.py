@@ -10,16 +10,11 @@ from ..support.step_timer import StepTimer
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["StepTimes"]
-
 
 class StepTimes:
     """A step ends with the optimizer's `step`; the time of its calls that wait for other ranks is left out.
 
-    Parameters
-    ----------
-    timer
-        None to record nothing.
+    Without a timer, it records nothing.
     """
 
     def __init__(self, timer: StepTimer | None) -> None:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .models.base import Model
     from .replica import Step
 
-__all__ = ["Parts"]
 
 Part = tuple["NDArray[np.float32]", float]
 
@@ -36,18 +35,7 @@ class Parts:
     """One rank's parts of the mean models.
 
     A part is of the step in which this rank reached the end of an epoch or, if it made no step then, of an earlier one.
-    A mean model has the time of its last part.
-
-    Parameters
-    ----------
-    folder
-        The folder of this rank's files. None: a temporary one, until `close`.
-    model
-        This rank's.
-    steps_per_epoch
-        The number of steps in an epoch.
-    clock
-        Gives the elapsed seconds.
+    A mean model has the time of its last part. `folder` None: a temporary one, until `close`.
     """
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:

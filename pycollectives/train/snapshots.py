@@ -16,7 +16,6 @@ from .files import force
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["END", "Snapshots", "name_of"]
 
 END = "end"
 """The last name of all: digits go before letters."""
@@ -26,15 +25,7 @@ UNFINISHED = "unfinished"
 
 
 class Snapshots:
-    """The files `NAME.npz` of a folder, in the order of their names.
-
-    Parameters
-    ----------
-    folder
-        Where they are. None: a temporary folder, until `close`.
-    steps_per_epoch
-        The number of steps in an epoch.
-    """
+    """The files `NAME.npz` of a folder, in the order of their names. `folder` None: a temporary one, until `close`."""
 
     def __init__(self, folder: Path | None, steps_per_epoch: int) -> None:
         self._temporary = None

@@ -14,8 +14,6 @@ from .network import TorchModel
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
 
-__all__ = ["TorchMLP"]
-
 
 class TorchMLP(TorchModel):
     """The same layers and initial weights as `MLP`; results differ by rounding, and a step costs PyTorch's overhead."""

@@ -1,0 +1,24 @@
+#include "bindings/direct_calls.h"
+
+#include <chrono>
+#include <stdexcept>
+
+#include "bindings/gil.h"
+
+namespace pyc {
+
+std::vector<DirectCalls::Kept> DirectCalls::end(bool waits, const std::string& name) {
+  if (in_use_ && user_ != std::this_thread::get_id()) {
+    if (!waits) {
+      throw std::runtime_error(name +
+                               ": called while another thread is in a call of this collective; one thread at a time, "
+                               "or one collective per thread");
+    }
+    const GilReleased released;
+    while (in_use_) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  is_on_ = false;
+  return std::exchange(kept_, {});
+}
+
+}  // namespace pyc
