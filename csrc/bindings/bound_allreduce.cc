@@ -138,16 +138,14 @@ void BoundPartialAllreduce::deposit(PyObject* data) {
   collective_->deposit(static_cast<const std::byte*>(view.data()));
 }
 
-void BoundPartialAllreduce::keep(PyObject* data, bool is_open, std::shared_ptr<Call> call) {
+void BoundPartialAllreduce::keep(PyObject* data, DirectCalls::Kept kept) {
   const ContiguousView view(is_plain(data) ? py::reinterpret_borrow<py::object>(data) : convert_(py::handle(data)));
   py::array copy(dtype_, shape_);
   if (bytes_ > 0) std::memcpy(copy.mutable_data(), view.data(), bytes_);
-  DirectCalls::Kept kept{collective_->contributions(), std::move(copy), is_open, std::move(call)};
-  if (collective_->options().late == PartialAllreduceOptions::Late::kReplace) {
-    direct_calls_.keep_only(std::move(kept));
-  } else {
-    direct_calls_.keep(std::move(kept));
-  }
+  kept.number = collective_->contributions();
+  kept.values = std::move(copy);
+  if (collective_->options().late == PartialAllreduceOptions::Late::kReplace) direct_calls_.forget_all();
+  direct_calls_.keep(std::move(kept));
 }
 
 void BoundPartialAllreduce::receive_pending() {

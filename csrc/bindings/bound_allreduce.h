@@ -67,9 +67,10 @@ class BoundPartialAllreduce {
 
   /// See direct_calls.h.
   DirectCalls& direct_calls() { return direct_calls_; }
-  /// Keeps a copy of the newest contribution for Python, if no round contains it. `call`: of an interrupted one.
-  void keep(PyObject* data, bool is_open, std::shared_ptr<Call> call);
+  /// Keeps a copy of the newest contribution for Python. `kept` has the rest.
+  void keep(PyObject* data, DirectCalls::Kept kept);
 
+  Seconds now() const { return engine_->transport().now(); }
   bool in_own_process() const { return engine_->is_in_own_process(); }
   const Schedule* schedule() const { return collective_->schedule(); }
   PartialAllreduce& operator*() { return *collective_; }

@@ -2,18 +2,19 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "bindings/gil.h"
 
 namespace pyc {
 
 std::vector<DirectCalls::Kept> DirectCalls::end(bool waits, const std::string& name) {
-  if (in_use_ && user_ != std::this_thread::get_id()) {
-    if (!waits) {
-      throw std::runtime_error(name +
-                               ": called while another thread is in a call of this collective; one thread at a time, "
-                               "or one collective per thread");
-    }
+  if (in_use_ && !waits) {
+    throw std::runtime_error(name +
+                             ": called while another thread, or this one, is in a call of this collective; one thread "
+                             "at a time, or one collective per thread");
+  }
+  if (in_use_ && user_ != PyThread_get_thread_ident()) {
     const GilReleased released;
     while (in_use_) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

@@ -6,10 +6,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,7 +24,8 @@ class DirectCalls {
   struct Kept {
     std::uint64_t number;        // of the contribution, from 1
     py::object values;           // an array
-    bool is_open;                // the call was interrupted
+    bool is_open = false;        // the call was interrupted
+    bool has_died = false;       // ... by a death
     std::shared_ptr<Call> call;  // of an open one; null if the death came during the handover
   };
 
@@ -33,7 +34,7 @@ class DirectCalls {
    public:
     PYC_HOT explicit Use(DirectCalls& calls) : calls_(calls), is_direct_(calls.is_on_ && !calls.in_use_) {
       if (!is_direct_) return;
-      calls_.user_ = std::this_thread::get_id();
+      calls_.user_ = PyThread_get_thread_ident();
       calls_.in_use_ = true;
     }
     ~Use() {
@@ -48,20 +49,22 @@ class DirectCalls {
     const bool is_direct_;
   };
 
-  /// Afterwards `allreduce` calls `fallback(x, out, timeout, stream, interrupted)` unless calls are direct.
+  /// Afterwards `allreduce` calls `fallback(x, out, timeout, stream, dead)` unless calls are direct. `dead`: the ranks
+  /// that died in a direct call, or None.
   void set_fallback(py::object fallback) { fallback_ = std::move(fallback); }
   const py::object& fallback() const { return fallback_; }
 
   void begin() { is_on_ = true; }
-  /// Returns the kept contributions. Another thread's call is refused, or with `waits` this waits for its end.
+  /// Returns the kept contributions. std::runtime_error if a call is in progress; with `waits` this waits for its end,
+  /// unless it is below this one on the stack.
   std::vector<Kept> end(bool waits, const std::string& name);
 
-  PYC_HOT bool keeps() const { return !kept_.empty(); }
+  /// The thread of the newest direct call, as Python's threading.get_ident().
+  std::uint64_t user() const { return user_; }
+
+  PYC_HOT std::size_t kept() const { return kept_.size(); }
   void keep(Kept kept) { kept_.push_back(std::move(kept)); }
-  void keep_only(Kept kept) {
-    kept_.clear();
-    keep(std::move(kept));
-  }
+  PYC_HOT void forget_all() { kept_.clear(); }
   /// Drops the contributions that a completed round contains.
   void forget(std::uint64_t delivered) {
     std::erase_if(kept_, [delivered](const Kept& kept) { return kept.number <= delivered; });
@@ -72,7 +75,7 @@ class DirectCalls {
   py::object fallback_;
   bool is_on_ = false;  // under the GIL
   std::atomic<bool> in_use_{false};
-  std::thread::id user_;
+  std::uint64_t user_ = 0;
   std::vector<Kept> kept_;
 };
 

@@ -1,6 +1,8 @@
 // The partial allreduce. Calls of every training step use Python's C API, all others use calls.h.
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
@@ -60,17 +62,37 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
   });
 }
 
-/// Keeps what Python needs if a call of a collective that continues was interrupted. Returns whether a rank has died.
-bool note_interruption(BoundPartialAllreduce& bound, PyObject* x, std::uint64_t contributions_before,
-                       std::shared_ptr<Call> call) {
+/// Late contributions of direct calls that are kept before the engine is asked which of them rounds contain.
+constexpr std::size_t kKeptBeforeLookup = 4;
+
+/// Keeps what Python needs if a call of a collective that continues was interrupted. Returns the dead ranks, if a death
+/// interrupted it.
+std::optional<std::vector<Rank>> note_interruption(BoundPartialAllreduce& bound, PyObject* x,
+                                                   std::uint64_t contributions_before, std::shared_ptr<Call> call) {
   bound.direct_calls().interrupt();
-  if ((*bound).contributions() > contributions_before) bound.keep(x, true, std::move(call));
+  std::optional<std::vector<Rank>> dead;
   try {
     throw;
-  } catch (const RankFailedError&) {
-    return true;
-  } catch (...) {
-    return false;
+  } catch (const RankFailedError& error) {
+    dead = error.ranks();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the caller throws it again
+  }
+  if ((*bound).contributions() > contributions_before) {
+    bound.keep(x, {.number = 0, .values = {}, .is_open = true, .has_died = dead.has_value(), .call = std::move(call)});
+  }
+  return dead;
+}
+
+/// Keeps the contribution of a direct call if its round does not contain it.
+PYC_HOT void keep_if_late(BoundPartialAllreduce& bound, PyObject* x, const RoundInfo& info) {
+  DirectCalls& direct = bound.direct_calls();
+  if (info.included) return direct.forget_all();  // a round takes all data that a rank has handed over
+  if ((*bound).options().late == PartialAllreduceOptions::Late::kDrop) return;
+  bound.keep(x, {.number = 0, .values = {}, .call = nullptr});
+  if (direct.kept() <= kKeptBeforeLookup) return;
+  try {
+    direct.forget((*bound).delivered());
+  } catch (const RankFailedError&) {  // NOLINT(bugprone-empty-catch): the next call finds the death
   }
 }
 
@@ -78,27 +100,25 @@ bool note_interruption(BoundPartialAllreduce& bound, PyObject* x, std::uint64_t 
 PYC_HOT PyObject* allreduce_directly(BoundPartialAllreduce& bound, PyObject* x, PyObject* out, PyObject* timeout,
                                      PyObject* stream) {
   DirectCalls& direct = bound.direct_calls();
-  bool has_failed = false;
+  std::optional<std::vector<Rank>> dead;
+  Seconds limit = bound.limit_from(timeout);
   {
     const DirectCalls::Use use(direct);
     if (use.is_direct()) {
-      const Seconds limit = bound.limit_from(timeout);
       py::object into;
       if (out != Py_None) into = bound.receiver(out);
       const std::uint64_t before = (*bound).contributions();
+      const Seconds begin = bound.now();
       std::shared_ptr<Call> call;
       try {
         call = bound.contribute(x, limit);
         wait_once(bound, *call, limit);
       } catch (...) {
-        if (!note_interruption(bound, x, before, call)) throw;
-        has_failed = true;
+        dead = note_interruption(bound, x, before, call);
+        if (!dead) throw;
       }
-      if (!has_failed) {
-        if (direct.keeps()) direct.forget((*bound).delivered());
-        if (!call->info.included && (*bound).options().late != PartialAllreduceOptions::Late::kDrop) {
-          bound.keep(x, false, nullptr);
-        }
+      if (!dead) {
+        keep_if_late(bound, x, call->info);
         const auto info = py::reinterpret_steal<py::object>(make_round_info(call->info));
         if (into) {
           bound.write_result(into);
@@ -107,11 +127,16 @@ PYC_HOT PyObject* allreduce_directly(BoundPartialAllreduce& bound, PyObject* x, 
         }
         return PyTuple_Pack(2, into.ptr(), info.ptr());
       }
+      if (limit >= 0) limit = std::max(limit - (bound.now() - begin), 0.0);
     }
   }
-  return direct.fallback()(py::handle(x), py::handle(out), py::handle(timeout), py::handle(stream), has_failed)
-      .release()
-      .ptr();
+  if (!dead) {
+    return direct.fallback()(py::handle(x), py::handle(out), py::handle(timeout), py::handle(stream), py::none())
+        .release()
+        .ptr();
+  }
+  const double rest = limit < 0 ? std::numeric_limits<double>::infinity() : limit;
+  return direct.fallback()(py::handle(x), py::handle(out), rest, py::handle(stream), *dead).release().ptr();
 }
 
 PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
@@ -242,10 +267,11 @@ void bind_partial_allreduce(py::module_& m) {
                 for (DirectCalls::Kept& one : b.direct_calls().end(waits, (*b).options().name)) {
                   py::object handle = py::none();
                   if (one.call) handle = py::reinterpret_steal<py::object>(make_round(self.ptr(), b, one.call));
-                  kept.append(py::make_tuple(one.number, one.values, one.is_open, handle));
+                  kept.append(py::make_tuple(one.number, one.values, one.is_open, one.has_died, handle));
                 }
                 return kept;
               })
+      .property("direct_user", [](Bound& b) { return b.direct_calls().user(); })
       .property("contributions", [](Bound& b) { return (*b).contributions(); })
       .property("ended", [](Bound& b) { return (*b).ended(); })
       .property("delivered", [](Bound& b) { return (*b).delivered(); })

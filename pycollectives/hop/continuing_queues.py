@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..agreement.continuing import Continuing, seconds_of
-from ..support.errors import ClosedError
+from ..support.errors import ClosedError, RankFailedError, StallError
 from .arguments import TokenQueueArguments, UpdateQueueArguments
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CoreT = TypeVar("CoreT", bound="_core.TokenQueue | _core.UpdateQueue")
 
 
+NOT_DONE = (StallError, ClosedError, RankFailedError, ValueError, TypeError, RuntimeError)
+"""Errors of the engine after which a call has done nothing. Any other one is a signal handler's, at any moment."""
+
+
 class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
     """The common part of both queues."""
 
@@ -36,6 +40,11 @@ class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
         """Make the engine's collective; collective."""
         self._waited = 0.0  # in former collectives
         super().__init__(context, arguments, deadline)
+
+    def remake(self, arguments: ArgumentsT, deadline: Deadline) -> None:
+        """See `Recoverable.remake`. The arguments do not depend on the members."""
+        del arguments
+        super().remake(self._arguments, deadline)
 
     def _stop(self) -> None:
         """Leave the engine's collective to the recovery."""
@@ -103,8 +112,12 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
             self._check_not_left()
             core = self._notified_side
             if self._is_whole:
-                core.enqueue(tokens)
-                self._enqueued += tokens
+                self._enqueued += tokens  # before a signal handler can raise
+                try:
+                    core.enqueue(tokens)
+                except NOT_DONE:
+                    self._enqueued -= tokens
+                    raise
 
         self._run(action, self.deadline(None))
 
@@ -116,17 +129,22 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
             self._check_not_left()
             core = self._notified_side
             if self._is_whole:
-                core.dequeue(tokens, timeout=seconds_of(deadline))
                 self._dequeued += tokens
+                try:
+                    core.dequeue(tokens, timeout=seconds_of(deadline))
+                except NOT_DONE:
+                    self._dequeued -= tokens
+                    raise
 
         self._run(action, deadline)
 
     def size(self) -> int:
         """As the engine's. If one of the two ranks is dead, the number is the survivor's last one."""
-        if self._core is None or not self._is_whole:
+        core = self._core
+        if core is None or not self._is_whole:
             assert self._tokens is not None
             return self._tokens
-        return self._core.size()
+        return core.size()
 
     # ------------------------------------------------------------------------------------------------ recovering
 
@@ -143,7 +161,8 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         del deadline
         members = self._membership.members
         if self._arguments.owner in members and self._arguments.taker in members:
-            self._tokens = self._arguments.tokens + sum(state["change"] for state in states)
+            # Not below 0: an owner that has left gives any number.
+            self._tokens = max(0, self._arguments.tokens + sum(state["change"] for state in states))
 
 
 class Tag(NamedTuple):
@@ -215,25 +234,25 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
         def action() -> None:
             self._check_not_left()
             core = self._notified_side
-            if self._is_alive(self._arguments.owner):
+            if not self._is_alive(self._arguments.owner):
+                return
+            slot = iteration % self._slots
+            newest, before = self._newest.get(slot), self._kept.get(slot, [])
+            tag = Tag(iteration, newest.number + 1 if newest is not None and newest.iteration == iteration else 1)
+            kept = Kept(tag, self._rank, update.reshape(-1).view(np.uint8).copy())
+            self._kept[slot] = [*before[-1:], kept]  # before a signal handler can raise
+            try:
                 core.enqueue(update, iteration, timeout=seconds_of(deadline))
-                self._keep(update, iteration)
+            except NOT_DONE:
+                self._kept[slot] = before
+                raise
+            self._last, self._newest[slot] = iteration, tag
 
         self._run(action, deadline)
 
     @property
     def _all_kept(self) -> list[Kept]:
         return [each for slot in self._kept.values() for each in slot]
-
-    def _keep(self, update: Array, iteration: int) -> None:
-        self._last, slot = iteration, iteration % self._slots
-        newest = self._newest.get(slot)
-        tag = Tag(iteration, newest.number + 1 if newest is not None and newest.iteration == iteration else 1)
-        kept = self._kept.setdefault(slot, [])
-        values = kept.pop(0).values if len(kept) > 1 else np.empty(update.nbytes, np.uint8)
-        np.copyto(values, update.view(np.uint8).reshape(-1))
-        kept.append(Kept(tag, self._rank, values))
-        self._newest[slot] = tag
 
     # ------------------------------------------------------------------------------------------------ the owner
 
@@ -246,48 +265,56 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
         def action() -> list[tuple[Array, int, int]]:
             self._check_not_left()
             core = self._notified_side
-            ready = [each for each in self._received if _matches(each, iteration, sender)]
-            others = [each for each in self._received if not _matches(each, iteration, sender)]
-            missing = max(m - len(ready), 0)
-            if sender is not None and not self._is_alive(sender):
-                if missing > 0:
-                    raise ClosedError(
-                        f"{self.name!r}: dequeue: expected {m} updates, got {len(ready)}, and rank {sender} is dead"
-                    )
-                core.dequeue(0, iteration, None, timeout=0.0)
-            else:
-                position = self._position_of(sender)
-                ready += self._taken(core, missing, iteration, position, seconds_of(deadline))
-                if self._received:  # the engine may have earlier ones
-                    ready += self._taken(core, min(m, core.size(iteration, position)), iteration, position, 0.0)
+            core.dequeue(0, iteration, None, timeout=0.0)  # discards stale updates, also if this call stalls
             self._oldest = max(self._oldest, iteration or 0)
+            self._received = [each for each in self._received if each.tag.iteration >= self._oldest]
+            here = sum(_matches(each, iteration, sender) for each in self._received)
+            self._receive_missing(core, m, here, iteration, sender, deadline)
+            ready = [each for each in self._received if _matches(each, iteration, sender)]
             ready.sort(key=attrgetter("tag.iteration", "sender", "tag.number"))
-            taken, rest = ready[:m], ready[m:] + others
-            self._received = [each for each in rest if each.tag.iteration >= self._oldest]
+            taken = ready[:m]
+            self._received = [each for each in self._received if all(each is not one for one in taken)]
             return [(each.values, each.tag.iteration, each.sender) for each in taken]
 
         return self._run(action, deadline)
 
-    def _taken(
+    def _receive_missing(
+        self, core: _core.UpdateQueue, m: int, here: int, iteration: int | None, sender: int | None, deadline: Deadline
+    ) -> None:
+        """Wait until `m` updates have been received, of which `here` are."""
+        if sender is not None and not self._is_alive(sender):
+            if here < m:
+                text = f"expected {m} updates, got {here}, and rank {sender} is dead"
+                raise ClosedError(f"{self.name!r}: dequeue: {text}")
+            return
+        position = self._position_of(sender)
+        try:
+            self._receive(core, max(m - here, 0), iteration, position, seconds_of(deadline))
+        except StallError as error:
+            if here > 0:
+                error.advise(f"{here} of {m} updates were received before a rank died")
+            raise
+        if here > 0:  # the engine may have earlier ones
+            self._receive(core, min(m, core.size(iteration, position)), iteration, position, 0.0)
+
+    def _receive(
         self, core: _core.UpdateQueue, m: int, iteration: int | None, position: int | None, timeout: float
-    ) -> list[Kept]:
+    ) -> None:
         """Dequeue from the engine's collective."""
-        taken = []
         for values, found, place in core.dequeue(m, iteration, position, timeout=timeout):
             sender, slot = self._members[place], found % self._slots
             newest = self._dequeued.get((sender, slot))
             tag = Tag(found, newest.number + 1 if newest is not None and newest.iteration == found else 1)
             self._dequeued[sender, slot] = tag
-            taken.append(Kept(tag, sender, values))
-        return taken
+            self._received.append(Kept(tag, sender, values))
 
     def size(self, iteration: int | None, sender: int | None) -> int:
         """As the engine's."""
         received = sum(_matches(each, iteration, sender) for each in self._received)
-        position = self._position_of(sender)
-        if self._core is None or (sender is not None and position is None):
+        core, position = self._core, self._position_of(sender)
+        if core is None or (sender is not None and position is None):
             return received
-        return received + self._core.size(iteration, position)
+        return received + core.size(iteration, position)
 
     def _position_of(self, sender: int | None) -> int | None:
         return self._members.index(sender) if sender is not None and self._is_alive(sender) else None

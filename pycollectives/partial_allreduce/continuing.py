@@ -21,7 +21,7 @@ from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
 from ..support.device_streams import refuse_stream
-from ..support.errors import RankFailedError, StallError
+from ..support.errors import ClosedError, RankFailedError, StallError
 from .recovery import SUMMED_COUNTERS, Call, Contribution, Recovery
 
 if TYPE_CHECKING:
@@ -81,12 +81,15 @@ class ContinuingAllreduce(Recovery):
             return core
         of_self = weakref.ref(self)
 
-        def fallback(x: Any, out: Any, timeout: Any, stream: Any, interrupted: bool) -> tuple[Any, _core.RoundInfo]:
+        def fallback(
+            x: Any, out: Any, timeout: Any, stream: Any, dead: list[int] | None
+        ) -> tuple[Any, _core.RoundInfo]:
             continuing = of_self()
-            assert continuing is not None
-            if interrupted:
-                return continuing._allreduce_again(x, out, timeout)
-            return continuing._allreduce(x, out, timeout=timeout, stream=stream)
+            if continuing is None:
+                raise ClosedError(f"{core.name!r} is closed")
+            if dead is None:
+                return continuing._allreduce(x, out, timeout=timeout, stream=stream)
+            return continuing._allreduce_again(x, out, timeout, RankFailedError("a rank has died", dead))
 
         core.set_fallback(fallback)
         self.allreduce = core.allreduce
@@ -103,15 +106,16 @@ class ContinuingAllreduce(Recovery):
         core = self._core
         kept = core.end_direct(waits=waits)
         self._is_direct = False
+        if core.contributions > self._numbered:
+            self._contributor = core.direct_user
         self._contributed += core.contributions - self._numbered
         self._numbered = core.contributions
-        if core.has_contributed:
-            self._contributor = threading.get_ident()
-        for number, values, is_open, handle in kept:
+        for number, values, is_open, has_died, handle in kept:
             call = Call(handle, number, late=not is_open)
             self._contributions.append(Contribution(values, call, number))
             if is_open:
                 self._waiting.add(call)
+            if has_died:
                 self._interrupted = call
 
     def _begin_direct(self) -> None:
@@ -144,17 +148,22 @@ class ContinuingAllreduce(Recovery):
         into = None if out is None else self._arguments.writable(out)
         return self._received(self._round_of(self._checked(x), deadline), out, into)
 
-    def _allreduce_again(self, x: Any, out: Any | None, timeout: float | None) -> tuple[Any, _core.RoundInfo]:
-        """Complete a direct call that a death interrupted."""
+    def _allreduce_again(
+        self, x: Any, out: Any | None, timeout: float, death: RankFailedError
+    ) -> tuple[Any, _core.RoundInfo]:
+        """Complete a direct call that a death interrupted; direct calls are of epoch 0. `timeout`: the rest."""
         deadline = self.deadline(timeout)
         with self._in_use:
             self._end_direct()
             call, self._interrupted = self._interrupted, None
         if call is None:  # nothing was handed over
-            return self._allreduce(x, out, timeout=timeout)
+            self._membership.recover(death, 0, deadline)
+            return self._allreduce(x, out, timeout=seconds_of(deadline))
         into = None if out is None else self._arguments.writable(out)
-        self._run(lambda: self._notified_side, deadline)
-        return self._received(self._waited_for(call, deadline), out, into)
+        with self._advising():
+            self._membership.recover(death, 0, deadline)
+            info = self.wait(call, deadline)
+        return self._received(info, out, into)
 
     def _received(self, info: _core.RoundInfo, out: Any | None, into: Array | None) -> tuple[Any, _core.RoundInfo]:
         """Return the result of `allreduce`, whose round `info` describes."""
@@ -167,14 +176,17 @@ class ContinuingAllreduce(Recovery):
         """Contribute and wait. Afterwards the caller may overwrite the values, so they are copied if they are kept."""
         call, contribution = self._contribute(values, deadline)
         try:
-            return self._waited_for(call, deadline)
+            with self._advising():
+                return self.wait(call, deadline)
         finally:
             if contribution in self._contributions:
                 contribution.values = values.copy()
 
-    def _waited_for(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
+    @contextlib.contextmanager
+    def _advising(self) -> Iterator[None]:
+        """Add to a StallError that the data is contributed."""
         try:
-            return self.wait(call, deadline)
+            yield
         except StallError as error:
             error.advise("The data is contributed: do not contribute it again")
             raise
@@ -371,7 +383,7 @@ class ContinuingAllreduce(Recovery):
     @property
     def has_contributed(self) -> bool:
         """Whether this thread has contributed since the last flush."""
-        is_direct = self._core is not None and self._core.has_contributed
+        is_direct = self._is_direct and self._core is not None and self._core.has_contributed
         return self._contributor == threading.get_ident() or is_direct
 
     @property

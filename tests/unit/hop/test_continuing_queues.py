@@ -22,6 +22,7 @@ class PlayedEngine:
     """What both queues have in common. A rank has died when `has_failed` is True."""
 
     def __init__(self, engine, **options):
+        assert options.get("tokens", 0) >= 0
         self.options, self.has_failed, self.has_left = options, False, False
 
     def check(self):
@@ -57,7 +58,7 @@ class PlayedUpdates(PlayedEngine):
 
     def __init__(self, engine, **options):
         super().__init__(engine, **options)
-        self.queue, self.oldest = [], 0
+        self.queue, self.oldest, self.fails_in_size = [], 0, False
 
     def enqueue(self, update, iteration, *, timeout=None):
         self.check()
@@ -79,6 +80,8 @@ class PlayedUpdates(PlayedEngine):
         return found
 
     def size(self, iteration, sender):
+        if self.fails_in_size:
+            self.has_failed = True
         return len(self._matching(iteration, sender))
 
 
@@ -262,3 +265,53 @@ def test_a_rank_that_left_has_left_the_next_collective(tokens):
     assert tokens.queues[0]._core.has_left
     with pytest.raises(ClosedError):
         tokens.queues[0].enqueue(1)
+
+
+def test_an_owner_that_has_left_gives_tokens_after_a_death_too(tokens):
+    tokens.queues[0].leave()
+    tokens.queues[1].dequeue(1000)
+    tokens.kill(2)
+    tokens.queues[1].dequeue(1000)
+
+
+def test_updates_that_a_call_has_received_outlast_a_death_in_it(updates):
+    enqueue(updates, 2, 9, 29, arrives=True)
+    updates.kill()
+    enqueue(updates, 1, 3, 13, arrives=True)
+    enqueue(updates, 1, 4, 14, arrives=True)
+    updates.queues[0]._core.fails_in_size = True
+    updates.contexts[0].membership.recover = lambda *_: updates.kill()
+    assert taken(updates, 2) == [(1, 3, 13), (1, 4, 14)]
+    assert taken(updates, 1) == [(2, 9, 29)]
+
+
+def test_a_call_that_stalls_has_discarded_stale_updates(updates):
+    enqueue(updates, 1, 0, 10, arrives=True)
+    with pytest.raises(AssertionError, match="would wait"):
+        taken(updates, 1, iteration=3)
+    updates.kill(2)
+    assert updates.queues[0].size(None, None) == 0
+
+
+def test_a_sender_keeps_two_updates_of_a_slot(updates):
+    """One in the queue, and one that waits for its slot."""
+    enqueue(updates, 1, 0, 10, arrives=True)
+    enqueue(updates, 1, 2, 12, arrives=False)  # of the same slot
+    updates.kill(2)
+    assert taken(updates, 2) == [(1, 0, 10), (1, 2, 12)]
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_an_update_is_kept_before_a_signal_handler_can_raise(updates, monkeypatch, sent):
+    def enqueues(update, iteration, *, timeout):
+        raise KeyboardInterrupt if sent else ClosedError
+
+    monkeypatch.setattr(updates.queues[1]._core, "enqueue", enqueues)
+    with pytest.raises((KeyboardInterrupt, ClosedError)):
+        updates.queues[1].enqueue(np.ones(1), 0)
+    assert len(updates.queues[1]._all_kept) == sent
+
+
+def test_an_update_of_no_dimension(updates):
+    updates.queues[1].enqueue(np.array(4.0), 0)
+    assert updates.queues[1]._all_kept[0].values.view(float).tolist() == [4.0]

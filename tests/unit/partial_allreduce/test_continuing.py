@@ -1,6 +1,8 @@
 """What a rank takes along after a death, with a played engine; real ranks die in launch/test_continue.py."""
 
 import json
+import math
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +15,13 @@ from pycollectives.partial_allreduce.continuing import ContinuingAllreduce
 from pycollectives.partial_allreduce.eager_mean import EagerMean
 from pycollectives.partial_allreduce.recovery import Unused
 from pycollectives.support.deadline import Deadline
+from pycollectives.support.errors import RankFailedError
 from pycollectives.support.native import core
 
 COUNTERS = dict.fromkeys(("included", "late", "missed", "overrun", "waited", "contributions", "memory_bytes"), 0)
+
+
+DEATH = RankFailedError("rank 1 has died", [1])
 
 
 def info_of(number, *, included=True):
@@ -39,6 +45,7 @@ class PlayedCore:
         self.is_direct = False
         self.kept = []
         self.direct = 0
+        self.direct_user = threading.get_ident()
         self.has_contributed = False
 
     @property
@@ -53,11 +60,11 @@ class PlayedCore:
         kept, self.kept = self.kept, []
         return kept
 
-    def keep(self, values, *, handle=None, is_open=False):
+    def keep(self, values, *, handle=None, is_open=False, has_died=False):
         """Play a direct call."""
         assert self.is_direct
         self.direct += 1
-        self.kept.append((self.contributions, np.full(2, values), is_open, handle))
+        self.kept.append((self.contributions, np.full(2, values), is_open, has_died, handle))
 
     def test(self):
         self.tested += 1
@@ -123,6 +130,8 @@ def sums(engines):
 
 def make(*, is_joining=False, **options):
     membership = SimpleNamespace(epoch=0, is_recovering=False, is_joining=is_joining, is_installed=True, failed=None)
+    membership.recovered = []
+    membership.recover = lambda error, epoch, deadline: membership.recovered.append((error.ranks, epoch))
     context = SimpleNamespace(
         membership=membership,
         communicator=SimpleNamespace(rank=0, size=2),
@@ -176,11 +185,11 @@ def test_late_data_of_direct_calls_is_handed_over_again(direct, engines):
 @pytest.mark.parametrize("has_arrived", [True, False])
 def test_an_interrupted_direct_call_is_completed(direct, engines, has_arrived):
     handle = SimpleNamespace(late=False, completed_info=lambda: None) if has_arrived else None
-    engines[0].keep(4.0, handle=handle, is_open=True)
+    engines[0].keep(4.0, handle=handle, is_open=True, has_died=True)
 
     recover(direct, engines, completed=0, delivered=0)
     engines[1].handles[0].info, engines[1].result = info_of(0), np.full(2, 9.0)
-    result, info = direct._allreduce_again(np.full(2, 4.0), None, None)
+    result, info = direct._allreduce_again(np.full(2, 4.0), None, math.inf, DEATH)
     assert [handle.values.tolist() for handle in engines[1].handles] == [[4.0, 4.0]]
     assert result.tolist() == [9.0, 9.0]
     assert info.included
@@ -188,18 +197,37 @@ def test_an_interrupted_direct_call_is_completed(direct, engines, has_arrived):
 
 def test_an_interrupted_direct_call_whose_round_was_complete_receives_its_result(direct, engines):
     handle = SimpleNamespace(late=False, completed_info=lambda: info_of(0))
-    engines[0].keep(4.0, handle=handle, is_open=True)
+    engines[0].keep(4.0, handle=handle, is_open=True, has_died=True)
     newest = (info_of(0), False, (np.full(2, 3.0).tobytes(), 1))
     recover(direct, engines, completed=1, delivered=1, missed=1, sum=newest[2], newest=newest)
     out = np.zeros(2)
-    assert direct._allreduce_again(np.full(2, 4.0), out, None)[0] is out
+    assert direct._allreduce_again(np.full(2, 4.0), out, math.inf, DEATH)[0] is out
     assert out.tolist() == [3.0, 3.0]
     assert engines[1].handles == engines[1].deposits == []
 
 
 def test_a_direct_call_that_handed_nothing_over_is_made_again(direct, engines, monkeypatch):
     monkeypatch.setattr(direct, "_allreduce", lambda x, out, *, timeout: (x, out, timeout))
-    assert direct._allreduce_again("x", "out", 3) == ("x", "out", 3)
+    assert direct._allreduce_again("x", "out", math.inf, DEATH) == ("x", "out", math.inf)
+    assert [(list(ranks), epoch) for ranks, epoch in direct._membership.recovered] == [([1], 0)]
+
+
+def test_a_stalled_direct_call_does_not_take_the_next_ones_place(direct, engines):
+    """Its data is delivered by the next round; then calls are direct again."""
+    engines[0].keep(4.0, handle=SimpleNamespace(late=False, completed_info=lambda: None), is_open=True)
+    request = direct.contribute(np.ones(2))
+    assert direct._interrupted is None
+    engines[0].handles[0].info = info_of(0)
+    request.wait()
+    assert engines[0].is_direct
+
+
+def test_the_thread_of_direct_calls_must_flush(direct, engines):
+    engines[0].keep(4.0)
+    engines[0].direct_user = -1
+    assert not direct.has_contributed
+    with direct.stopped():
+        assert direct._contributor == -1
 
 
 def test_requests_end_direct_calls_until_they_are_complete(direct, engines):
