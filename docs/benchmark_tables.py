@@ -105,8 +105,8 @@ def _baseline(_: str, record: Record) -> tuple[list[str], Mapping[str, str]] | N
 def _throughput(title: str, record: Record) -> tuple[list[str], Mapping[str, str]] | None:
     if record["slowdown"] != "none":
         return None
-    alone = sum(record["iterations_per_s_of"]) / record["ideal_iterations_per_s"]
-    return [code(record["method"])], {title: f"{alone:.1f} ({100 * alone / record['ranks']:.0f} %)"}
+    single = sum(record["iterations_per_s_of"]) / record["ideal_iterations_per_s"]
+    return [code(record["method"])], {title: f"{single:.1f} ({100 * single / record['ranks']:.0f} %)"}
 
 
 def of_the_ideal() -> str:

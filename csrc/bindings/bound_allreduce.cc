@@ -140,11 +140,11 @@ void BoundPartialAllreduce::deposit(PyObject* data) {
 
 void BoundPartialAllreduce::keep(PyObject* data, DirectCalls::Kept kept) {
   const ContiguousView view(is_plain(data) ? py::reinterpret_borrow<py::object>(data) : convert_(py::handle(data)));
-  py::array copy(dtype_, shape_);
-  if (bytes_ > 0) std::memcpy(copy.mutable_data(), view.data(), bytes_);
-  kept.number = collective_->contributions();
-  kept.values = std::move(copy);
   if (collective_->options().late == PartialAllreduceOptions::Late::kReplace) direct_calls_.forget_all();
+  kept.values = direct_calls_.take_spare();
+  if (!kept.values) kept.values = py::array(dtype_, shape_);
+  if (bytes_ > 0) std::memcpy(py::detail::array_proxy(kept.values.ptr())->data, view.data(), bytes_);
+  kept.number = collective_->contributions();
   direct_calls_.keep(std::move(kept));
 }
 

@@ -8,7 +8,7 @@
 
 namespace pyc {
 
-std::vector<DirectCalls::Kept> DirectCalls::end(bool waits, const std::string& name) {
+std::deque<DirectCalls::Kept> DirectCalls::end(bool waits, const std::string& name) {
   if (in_use_ && !waits) {
     throw std::runtime_error(name +
                              ": called while another thread, or this one, is in a call of this collective; one thread "
@@ -19,6 +19,7 @@ std::vector<DirectCalls::Kept> DirectCalls::end(bool waits, const std::string& n
     while (in_use_) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   is_on_ = false;
+  spare_.clear();
   return std::exchange(kept_, {});
 }
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -57,17 +58,30 @@ class DirectCalls {
   void begin() { is_on_ = true; }
   /// Returns the kept contributions. std::runtime_error if a call is in progress; with `waits` this waits for its end,
   /// unless it is below this one on the stack.
-  std::vector<Kept> end(bool waits, const std::string& name);
+  std::deque<Kept> end(bool waits, const std::string& name);
 
   /// The thread of the newest direct call, as Python's threading.get_ident().
   std::uint64_t user() const { return user_; }
 
   PYC_HOT std::size_t kept() const { return kept_.size(); }
   void keep(Kept kept) { kept_.push_back(std::move(kept)); }
-  PYC_HOT void forget_all() { kept_.clear(); }
-  /// Drops the contributions that a completed round contains.
+  PYC_HOT void forget_all() {
+    if (!kept_.empty()) forget(kept_.back().number);
+  }
+  /// Drops the contributions that a completed round contains. Their arrays are used again, since the first access to new
+  /// memory costs more than the copy.
   void forget(std::uint64_t delivered) {
-    std::erase_if(kept_, [delivered](const Kept& kept) { return kept.number <= delivered; });
+    while (!kept_.empty() && kept_.front().number <= delivered) {
+      spare_.push_back(std::move(kept_.front().values));
+      kept_.pop_front();
+    }
+  }
+  /// Returns an array for a copy, or null.
+  py::object take_spare() {
+    if (spare_.empty()) return {};
+    py::object array = std::move(spare_.back());
+    spare_.pop_back();
+    return array;
   }
   void interrupt() { is_on_ = false; }
 
@@ -76,7 +90,8 @@ class DirectCalls {
   bool is_on_ = false;  // under the GIL
   std::atomic<bool> in_use_{false};
   std::uint64_t user_ = 0;
-  std::vector<Kept> kept_;
+  std::deque<Kept> kept_;  // ascending
+  std::vector<py::object> spare_;
 };
 
 }  // namespace pyc

@@ -281,7 +281,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     def _receive_missing(
         self, core: _core.UpdateQueue, m: int, here: int, iteration: int | None, sender: int | None, deadline: Deadline
     ) -> None:
-        """Wait until `m` updates have been received, of which `here` are."""
+        """Wait until `m` updates have been received. `here` is their present number."""
         if sender is not None and not self._is_alive(sender):
             if here < m:
                 text = f"expected {m} updates, got {here}, and rank {sender} is dead"

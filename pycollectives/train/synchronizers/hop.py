@@ -29,7 +29,7 @@ DEFAULT_MODE = "standard"
 DEFAULT_MAX_IG = 5
 DEFAULT_COMPUTATION = "parallel"
 NO_END = 1 << 40
-"""Steps: training says when it ends."""
+"""Steps: training ends it."""
 
 
 class Hop(WeightSynchronizer):
