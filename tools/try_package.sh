@@ -40,4 +40,8 @@ python -m pycollectives info | diff - info.txt
 ! grep -q "$(printf '\033')" info.txt || fail "expected no ANSI codes in a file, found some in $folder/info.txt"
 pycollectives bench | grep -qx skew || fail "expected the benchmarks in the wheel"
 pycollectives slurm --help >/dev/null
+headers=$(python -c "import pycollectives; print(pycollectives.get_include())")
+for file in "$headers/pycollectives.h" "$headers/../__init__.pxd"; do
+  [ -f "$file" ] || fail "expected $file in the wheel"
+done
 head -n 3 info.txt

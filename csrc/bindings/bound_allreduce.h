@@ -6,10 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "c_api/allreduce_handle.h"
 #include "schedule/schedule.h"
 
 namespace pyc {
@@ -49,7 +49,7 @@ class BoundPartialAllreduce {
   void close();
   RoundInfo flush(Seconds limit);
   /// Whether this thread has contributed since the last flush.
-  bool has_contributed() const { return contributor_ == std::this_thread::get_id(); }
+  bool has_contributed() const { return contributor_->is_this_thread(); }
   /// Discards pending data and leaves, even after the engine has failed, when no data can be delivered. Returns the
   /// number of discarded contributions.
   std::size_t abort();
@@ -61,6 +61,9 @@ class BoundPartialAllreduce {
   /// that `writable` turns into one. Call it before the handover.
   py::object receiver(PyObject* out) const;
   void write_result(const py::object& receiver);
+
+  /// The handle of calls from C, which lives as long as this object.
+  pyc_collective* c_handle(Seconds default_limit);
 
   bool in_own_process() const { return engine_->is_in_own_process(); }
   const Schedule* schedule() const { return collective_->schedule(); }
@@ -82,8 +85,9 @@ class BoundPartialAllreduce {
   bool brief_;  // so is handing data over
   Seconds default_limit_ = -1;
   std::atomic_flag in_use_;
-  std::atomic<std::thread::id> contributor_;  // since the last flush
   std::shared_ptr<PartialAllreduce> collective_;
+  std::optional<Contributor> contributor_;  // made after the collective
+  std::unique_ptr<pyc_collective> handle_;  // of calls from C
   py::object convert_;
   py::object writable_;
   std::shared_ptr<Engine> engine_;

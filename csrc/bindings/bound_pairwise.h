@@ -25,6 +25,7 @@ class BoundPairwise {
   py::dict statistics();
 
   PairwiseAveraging& operator*() { return *collective_; }
+  const std::shared_ptr<PairwiseAveraging>& shared() const { return collective_; }
 
  protected:
   /// The host memory of a model's elements of that type.

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/c_functions.h"
 #include "bindings/calls.h"
 #include "bindings/one_thread.h"
 #include "bindings/protocol.h"
+#include "c_api/handles.h"
 #include "services/neighbor_averaging/neighborhood.h"
 
 namespace pyc {
@@ -68,6 +70,17 @@ class BoundNeighborhood {
     neighborhood_->final(static_cast<std::byte*>(memory.ptr), limit, run_signal_handlers);
   }
 
+  py::capsule c_handle(const py::object& timeout) {
+    const NeighborhoodOptions& options = neighborhood_->options();
+    if (!handle_) {
+      handle_ = std::make_unique<NeighborhoodHandle>(
+          pyc_collective::Common{options.name, options.count, options.type, &in_use_, timeout_from(timeout),
+                                 interrupt_c_call},
+          neighborhood_);
+    }
+    return capsule_of(handle_.get());
+  }
+
   Neighborhood& operator*() { return *neighborhood_; }
 
  private:
@@ -77,6 +90,7 @@ class BoundNeighborhood {
 
   std::shared_ptr<Neighborhood> neighborhood_;
   std::atomic_flag in_use_;
+  std::unique_ptr<pyc_collective> handle_;  // of calls from C
 };
 
 }  // namespace
@@ -107,6 +121,7 @@ void bind_neighborhood(py::module_& m) {
       .method<&Bound::wait>("wait", "out, *, timeout=None")
       .method<&Bound::final>("final", "out, *, timeout=None")
       .method<&Bound::test>("test", "")
+      .method<&Bound::c_handle>("c_handle", "*, timeout=None")
       .method<&Bound::statistics>("statistics", "")
       .property("steps", [](Bound& b) { return (*b).steps(); })
       .property("weight", [](Bound& b) { return (*b).weight(); });

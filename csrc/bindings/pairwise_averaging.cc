@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "bindings/bound_pairwise.h"
+#include "bindings/c_functions.h"
+#include "c_api/handles.h"
 
 namespace pyc {
 namespace {
@@ -25,6 +27,17 @@ class BoundHostPairwise final : public BoundPairwise {
     (**this).apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers);
   }
 
+  py::capsule c_handle(const py::object& timeout) {
+    const PairwiseOptions& options = (**this).options();
+    if (!handle_) {
+      handle_ =
+          std::make_unique<PairwiseHandle>(pyc_collective::Common{options.name, options.count, options.type, nullptr,
+                                                                  timeout_from(timeout), interrupt_c_call},
+                                           shared());
+    }
+    return capsule_of(handle_.get());
+  }
+
  private:
   static std::shared_ptr<PairwiseAveraging> make(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
                                                  PairwiseOptions options, const py::buffer& initial) {
@@ -33,6 +46,8 @@ class BoundHostPairwise final : public BoundPairwise {
     return PairwiseAveraging::create(std::move(engine), host_memory(), std::move(options),
                                      static_cast<const std::byte*>(memory.ptr), nodes, timeout, run_signal_handlers);
   }
+
+  std::unique_ptr<pyc_collective> handle_;  // of calls from C
 };
 
 }  // namespace
@@ -54,7 +69,8 @@ void bind_pairwise_averaging(py::module_& m) {
                   PairwiseAveraging::check(engine, options);
                 })
       .method<&Bound::read>("read", "out")
-      .method<&Bound::apply>("apply", "delta");
+      .method<&Bound::apply>("apply", "delta")
+      .method<&Bound::c_handle>("c_handle", "*, timeout=None");
   bind_what_needs_no_array<Bound>(type);
 }
 

@@ -1,7 +1,6 @@
 #include "services/parameter_server/parameter_server.h"
 
 #include <atomic>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,12 +11,15 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/c_functions.h"
 #include "bindings/calls.h"
 #include "bindings/kept_object.h"
 #include "bindings/one_thread.h"
 #include "bindings/parameter_server_options.h"
 #include "bindings/protocol.h"
+#include "c_api/handles.h"
 #include "services/parameter_server/finite.h"
+#include "services/parameter_server/ledger_copy.h"
 #include "services/parameter_server/update_rule.h"
 
 namespace pyc {
@@ -67,38 +69,33 @@ server::Update update_from(const py::object& update, const server::Options& opti
   };
 }
 
-enum class NotFinite { kReject, kSkip, kAccept };
+using server::NotFinite;
 
 NotFinite not_finite(const std::string& name) {
   return name == "accept" ? NotFinite::kAccept : name == "skip" ? NotFinite::kSkip : NotFinite::kReject;
 }
 
-py::dict statistics_from(const server::Options& options, std::vector<std::byte> memory) {
-  const auto lines = std::make_unique<std::byte[]>(memory.size() + 64);
-  void* start = lines.get();
-  std::size_t room = memory.size() + 64;
-  std::align(64, memory.size(), start, room);
-  std::memcpy(start, memory.data(), memory.size());
-  server::Ledger ledger(options, static_cast<std::byte*>(start), false, 0);
+py::dict statistics_from(const server::Options& options, const std::vector<std::byte>& memory) {
+  server::LedgerCopy ledger(options, memory);
   py::dict out;
   py::list workers;
   for (server::Worker w = 0; w < options.workers.size(); ++w) {
-    const server::Account& account = ledger.account(w);
+    const server::Account& account = ledger->account(w);
     workers.append(py::make_tuple(options.workers[w], account.pushes, account.discarded, account.given_up,
-                                  account.waiting, static_cast<int>(ledger.row(w).presence)));
+                                  account.waiting, static_cast<int>(ledger->row(w).presence)));
   }
   py::list ages;
-  for (const std::uint64_t pushes : ledger.counts().ages) ages.append(pushes);
+  for (const std::uint64_t pushes : ledger->counts().ages) ages.append(pushes);
   py::list supersteps;
-  const std::uint64_t last = ledger.superstep();
+  const std::uint64_t last = ledger->superstep();
   for (std::uint64_t k = last > server::kSupersteps ? last - server::kSupersteps : 0; k < last; ++k) {
-    const server::Superstep& superstep = ledger.counts().supersteps[k % server::kSupersteps];
+    const server::Superstep& superstep = ledger->counts().supersteps[k % server::kSupersteps];
     supersteps.append(py::make_tuple(superstep.length, superstep.slack));
   }
   out["workers"] = workers;
   out["staleness"] = ages;
   out["supersteps"] = supersteps;
-  out["version"] = ledger.version();
+  out["version"] = ledger->version();
   out["superstep"] = last;
   return out;
 }
@@ -139,6 +136,7 @@ class BoundParameterServer {
     const GilReleased released;
     const std::byte* const values = checked(memory.ptr);
     server_->push(kind_of(values), values, {limit, run_signal_handlers_});
+    suspended_ = false;
     return server_->clock();
   }
 
@@ -147,6 +145,7 @@ class BoundParameterServer {
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
     server_->push(Kind::kGivenUp, nullptr, {limit, run_signal_handlers_});
+    suspended_ = false;
     return server_->clock();
   }
 
@@ -181,6 +180,7 @@ class BoundParameterServer {
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
     const std::byte* const values = checked(from.ptr);
+    suspended_ = false;
     server_->push_pull(kind_of(values), values, static_cast<std::byte*>(into.ptr), {limit, run_signal_handlers_});
   }
 
@@ -227,6 +227,7 @@ class BoundParameterServer {
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
     server_->suspend({limit, run_signal_handlers_});
+    suspended_ = true;
   }
 
   py::tuple outcome() {
@@ -247,7 +248,18 @@ class BoundParameterServer {
       const GilReleased released;
       memory = server_->counts({limit, run_signal_handlers_});
     }
-    return statistics_from(server_->options(), std::move(memory));
+    return statistics_from(server_->options(), memory);
+  }
+
+  py::capsule c_handle(const py::object& timeout) {
+    const server::Options& options = server_->options();
+    if (!handle_) {
+      handle_ = std::make_unique<ServerHandle>(
+          pyc_collective::Common{options.name, options.count, options.type, &in_use_, timeout_from(timeout),
+                                 interrupt_c_call},
+          server_, nan_, server_->layout().worker_of(engine_->rank()).has_value(), suspended_);
+    }
+    return capsule_of(handle_.get());
   }
 
   ParameterServer& operator*() { return *server_; }
@@ -266,14 +278,8 @@ class BoundParameterServer {
   }
   /// Null if the gradient is to be skipped.
   const std::byte* checked(const void* memory) const {
-    const auto* const gradient = static_cast<const std::byte*>(memory);
     const server::Options& options = server_->options();
-    if (nan_ == NotFinite::kAccept || server::all_finite(options.type, gradient, options.count)) return gradient;
-    if (nan_ == NotFinite::kSkip) return nullptr;
-    throw std::invalid_argument(
-        "'" + options.name +
-        "': expected finite values, got NaN or infinity; nothing is pushed. nan=\"skip\" pushes "
-        "without an effect instead, nan=\"accept\" takes them");
+    return server::accepted(nan_, options.type, static_cast<const std::byte*>(memory), options.count, options.name);
   }
 
   const Engine::Interrupt run_signal_handlers_ = run_signal_handlers;
@@ -281,6 +287,8 @@ class BoundParameterServer {
   const NotFinite nan_;
   std::shared_ptr<ParameterServer> server_;
   std::atomic_flag in_use_;
+  std::atomic<bool> suspended_{false};      // takes no part until the next push
+  std::unique_ptr<pyc_collective> handle_;  // of calls from C
 };
 
 }  // namespace
@@ -323,6 +331,7 @@ void bind_parameter_server(py::module_& m) {
       .method<&Bound::pull>("pull", "out, *, timeout=None, at_least=0")
       .method<&Bound::push_pull>("push_pull", "gradient, out, *, timeout=None")
       .method<&Bound::suspend>("suspend", "*, timeout=None")
+      .method<&Bound::c_handle>("c_handle", "*, timeout=None")
       .method<&Bound::settle>("settle", "dead, *, timeout=None")
       .method<&Bound::included>("included", "")
       .property("arrays", [](Bound& b) { return (*b).arrays(); })

@@ -4,6 +4,7 @@
 
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
+#include "bindings/c_functions.h"
 #include "bindings/calls.h"
 #include "bindings/protocol.h"
 #include "bindings/rounds.h"
@@ -174,6 +175,8 @@ void bind_partial_allreduce(py::module_& m) {
               [](Bound& b, const py::object& timeout) {
                 return py::reinterpret_steal<py::object>(make_round_info(b.flush(b.limit_from(timeout.ptr()))));
               })
+      .method("c_handle", "*, timeout=None",
+              [](Bound& b, const py::object& timeout) { return capsule_of(b.c_handle(b.limit_from(timeout.ptr()))); })
       .method("abort", "",
               [](Bound& b) {
                 const GilReleased released;

@@ -2,18 +2,22 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/bound_partial_reduce.h"
+#include "bindings/c_functions.h"
 #include "bindings/calls.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
 #include "bindings/protocol.h"
+#include "c_api/handles.h"
 #include "core/error.h"
 #include "groups/generator.h"
 #include "services/partial_reduce/explicit_groups.h"
@@ -83,6 +87,19 @@ class BoundExplicitGroups {
     in_use_.clear(std::memory_order_release);
   }
 
+  /// The handle for arrays of one count, type and operation.
+  py::capsule c_handle(std::vector<Rank> nodes, std::size_t count, const std::string& dtype_name, const std::string& op,
+                       std::vector<std::string> algorithms, bool on_board, const py::object& timeout) {
+    std::unique_ptr<pyc_collective>& handle = handles_[{count, dtype_name, op}];
+    if (!handle) {
+      handle = std::make_unique<PreduceHandle>(pyc_collective::Common{"preduce", count, data_type(dtype_name), &in_use_,
+                                                                      timeout_from(timeout), interrupt_c_call},
+                                               engine_, groups_, reduce_op(op), Nodes(std::move(nodes)),
+                                               std::move(algorithms), on_board);
+    }
+    return capsule_of(handle.get());
+  }
+
   ExplicitGroups& operator*() { return *groups_; }
 
  private:
@@ -113,6 +130,7 @@ class BoundExplicitGroups {
   std::unique_ptr<CallersEvents> callers_events_;
   std::shared_ptr<ExplicitGroups> groups_;
   std::atomic_flag in_use_;
+  std::map<std::tuple<std::size_t, std::string, std::string>, std::unique_ptr<pyc_collective>> handles_;
 };
 
 class BoundPartialReduce {
@@ -138,6 +156,7 @@ class BoundPartialReduce {
     GroupInfo info;
     run_on(values, data, *collective_,
            [&] { info = collective_->average(data, step, group, limit, run_signal_handlers); });
+    next_step_ = step + 1;
     return to_python(info);
   }
 
@@ -148,11 +167,25 @@ class BoundPartialReduce {
     collective_->close_with(static_cast<const std::byte*>(memory.ptr));
   }
 
+  py::capsule c_handle(const py::object& timeout) {
+    const PartialReduceOptions& options = collective_->options();
+    if (!handle_) {
+      handle_ =
+          std::make_unique<ReduceHandle>(pyc_collective::Common{options.name, options.count, options.type, &in_use_,
+                                                                timeout_from(timeout), interrupt_c_call},
+                                         collective_, next_step_);
+    }
+    return capsule_of(handle_.get());
+  }
+  std::int64_t next_step() const { return next_step_; }
+
   PartialReduce& operator*() { return *collective_; }
 
  private:
   std::shared_ptr<PartialReduce> collective_;
   std::atomic_flag in_use_;
+  std::int64_t next_step_ = 0;
+  std::unique_ptr<pyc_collective> handle_;  // of calls from C
 };
 
 }  // namespace
@@ -194,6 +227,7 @@ void bind_partial_reduce(py::module_& m) {
           "reduce_on_device",
           "device, data, *, count, owner, streams, dtype_name, members, op, algorithm, caller, timeout=None")
       .method<&Explicit::refuse>("refuse", "members, reason")
+      .method<&Explicit::c_handle>("c_handle", "*, nodes, count, dtype_name, op, algorithms, on_board, timeout=None")
       .method("leave", "",
               [](Explicit& e) {
                 const GilReleased released;
@@ -227,6 +261,8 @@ void bind_partial_reduce(py::module_& m) {
                 })
       .method<&Bound::average>("average", "values, *, step, group=(), timeout=None")
       .method<&Bound::leave>("leave", "values=None")
+      .method<&Bound::c_handle>("c_handle", "*, timeout=None")
+      .property<&Bound::next_step>("next_step")
       .method("statistics", "", [](Bound& b) { return statistics_of(*b); });
   define_protocol<Bound>(Definitions(partial_reduce));
 }

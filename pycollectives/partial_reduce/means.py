@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec, Op
 
-__all__ = ["mean", "plan_cache", "preduce", "reduce_on_all_ranks"]
+__all__ = ["c_preduce", "mean", "plan_cache", "preduce", "reduce_on_all_ranks"]
 
 MAX_SHAPE = 200
 """Limit of a shape's text in characters; of a longer one, ranks compare a hash."""
@@ -123,6 +123,26 @@ def preduce(
     context.rendezvous.check_open()
     members = checked_group(group, context.communicator.rank, context.communicator.size)
     _groups(context).reduce(x, members, op, timeout, stream, caller="preduce")
+
+
+def c_preduce(comm: Creator, count: int, dtype: str, op: str) -> object:
+    """Return the handle for calls of `preduce` from C, a capsule, which lives as long as the communicator.
+
+    Parameters
+    ----------
+    count, dtype
+        The number of elements of the arrays, and the name of their type.
+    op
+        The name of the operation.
+    """
+    context = comm._context
+    context.rendezvous.check_open()
+    if context.membership is not None:
+        raise TypeError(
+            "preduce: calls from C cannot continue after a death: expected a communicator with on_failure='raise', "
+            "got on_failure='continue'"
+        )
+    return context.part(ExplicitGroups).c_handle(count, dtype, op)
 
 
 def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:

@@ -46,6 +46,10 @@ class HostWeights:
         final = self._last if weights is None else self._checked(matching_array, weights)
         self._collective.leave(None if final is None else as_bytes_exporter(final))
 
+    def forget(self) -> None:
+        """Leave later without the array of the last call, which is not the newest."""
+        self._last = None
+
     def _checked(self, check: Callable[[Any, BufferDescription], Array], weights: Any) -> Array:
         try:
             return check(weights, self._like.buffer)
