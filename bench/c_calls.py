@@ -77,7 +77,7 @@ def sizes(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-@click.command(help=__doc__)
+@click.command("c_calls", help=__doc__)
 @common_options(iterations=2000)
 @click.option("--work-bytes", callback=parsed(sizes), metavar="LIST", default="0,1048576", show_default=True)
 def c_calls(common: Common, work_bytes: list[int]) -> None:

@@ -75,7 +75,7 @@ PYC_HOT void check_array(const char* call, const pyc_collective& handle, const v
 Seconds limit_of(const pyc_collective& handle, double timeout) {
   if (timeout == PYC_DEFAULT_TIMEOUT) return handle.common.default_limit;
   if (std::isnan(timeout) || timeout < 0) {
-    refuse("'" + handle.common.name + "': timeout", "seconds >= 0, INFINITY or PYC_DEFAULT_TIMEOUT",
+    refuse("'" + handle.common.name + "': timeout", "seconds >= 0, INFINITY, or -1 for the default",
            std::to_string(timeout));
   }
   return std::isinf(timeout) ? -1 : timeout;

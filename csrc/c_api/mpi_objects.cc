@@ -117,8 +117,8 @@ PartialAllreduceOptions::Missed missed_from(const char* text, ReduceOp op) {
   const std::string_view name = text == nullptr ? "" : text;
   if (name == "latest") return PartialAllreduceOptions::Missed::kLatest;
   if (name == "sum" && (op == ReduceOp::kSum || op == ReduceOp::kAvg)) return PartialAllreduceOptions::Missed::kSum;
-  throw std::invalid_argument("missed: expected latest, or sum with PYC_SUM or PYC_AVG, got '" + std::string(name) +
-                              "'");
+  throw std::invalid_argument("missed: expected latest, or sum with the operation SUM or AVG, got '" +
+                              std::string(name) + "'");
 }
 
 void check_elements(std::size_t count, pyc_dtype dtype, pyc_op op) {
