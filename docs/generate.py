@@ -9,7 +9,7 @@
     python docs/generate.py --ideals    also compute the zero-cost limits of the experiments again
     python docs/generate.py --simulate  also simulate up to 65 536 ranks (15 minutes)
     python docs/generate.py --defaults  also time the choices of algorithm="auto" against all others (two minutes)
-    python docs/generate.py --pictures  also draw the pictures that the simulators compute
+    python docs/generate.py --pictures  also draw the pictures of the simulators and of graphviz
     python docs/generate.py --trace     also draw the traces of runs, on an otherwise idle machine
     python docs/generate.py --ci        also keep the times and counts of the last `.ci/run`
     python docs/generate.py --stale     list the results, with the number of commits that changed the sources since
@@ -23,6 +23,7 @@ failed one keeps its previous results.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import shutil
@@ -38,13 +39,15 @@ import mpi4py
 mpi4py.rc.initialize = False  # nothing here communicates
 
 import defaults  # noqa: E402
+from benchmark_tables import BENCHMARKS  # noqa: E402
 from experiment_tables import (  # noqa: E402
     accuracy_compared,
+    decision,
     experiment_results,
     experiments_section,
     measured_by_load,
     methods_compared,
-    policies_measured,
+    three_numbers,
 )
 from measurements import (  # noqa: E402
     MEASUREMENTS,
@@ -58,20 +61,18 @@ from measurements import (  # noqa: E402
     require_clean,
     run,
 )
-from pictures import draw_supersteps, draw_windows  # noqa: E402
+from pictures import PICTURES  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
-    baselines_table,
     build_times,
-    ci_table,
+    ci_summary,
     defaults_table,
     headline,
     markdown,
-    not_measured,
     overlap_table,
     simulated_latencies,
     slower,
-    workers_table,
+    wheel_table,
 )
 
 import pycollectives as pc  # noqa: E402
@@ -101,51 +102,12 @@ def algorithms_table() -> str:
     return markdown(["name", "steps", "bytes sent per rank", "reference"], rows)
 
 
-def algorithms_in_words() -> str:
-    return "\n\n".join(f"## `{name}`\n\n{header_comment(source)}" for name, source in algorithm_sources().items())
-
-
-def algorithms_counted() -> str:
-    """Return a table of the busiest rank's messages and bytes, counted in the plans."""
-    sizes = (4, 7, 8, 32)
-    rows = []
-    for name in algorithm_sources():
-        cells = []
-        for size in sizes:
-            count = 1 << 10
-            sends = [
-                [
-                    op["slices"][0].count
-                    for op in core.plan_allreduce(name, rank, size, count).ops
-                    if op["kind"] == "send"
-                ]
-                for rank in range(size)
-            ]
-            cells.append(f"{max(map(len, sends))}, {max(map(sum, sends)) / count:.2f} S")
-        rows.append([f"`{name}`", *cells])
-    return markdown(["messages, bytes", *(f"P = {size}" for size in sizes)], rows)
-
-
-def algorithm_sources() -> dict[str, Path]:
-    """Return the source file of each algorithm registered in this tree, by its name."""
-    found = {}
-    for path in sorted((ROOT / "csrc" / "algorithms").glob("*.cc")):
-        for name in re.findall(r'^PYC_ALLREDUCE\("(\w+)"', path.read_text(), re.MULTILINE):
-            found[name] = path
-    return dict(sorted(found.items()))
-
-
-def header_comment(source: Path) -> str:
-    """Return the comment at the top of an algorithm's file, or of its header."""
-    for path in (source, source.with_suffix(".h")):
-        lines = []
-        for line in path.read_text().splitlines():
-            if not line.startswith("//"):
-                break
-            lines.append(line[2:].strip())
-        if lines:
-            return "\n".join(lines)
-    raise ValueError(f"{source}: expected a comment at its top that says idea, reference, steps and bytes")
+def activation_in_words() -> str:
+    """Return the comment at the top of the file of the activations."""
+    lines = itertools.takewhile(
+        lambda line: line.startswith("//"), (ROOT / "csrc" / "algorithms" / "activation.cc").read_text().splitlines()
+    )
+    return "\n".join(line[2:].strip() for line in lines)
 
 
 LOADS = (  # title, load, work and skew in seconds, calls of 8 ranks
@@ -207,32 +169,24 @@ def groups_table() -> str:
     return markdown(head, rows)
 
 
-def printed(name: str) -> Callable[[], str]:
-    def block() -> str:
-        return f"```text\n{(RESULTS / name).read_text().strip()}\n```"
-
-    return block
-
-
-def printed_if_measured(name: str) -> Callable[[], str]:
-    block = printed(f"{name}.txt")
-    return lambda: block() if (RESULTS / f"{name}.txt").exists() else not_measured(name)
+def example_output() -> str:
+    return f"```text\n{(RESULTS / 'example.txt').read_text().strip()}\n```"
 
 
 def layers() -> str:
+    """Return the map of `tools/check_layers.py`; of the Python parts, which have many uses, only the purposes."""
     command = [sys.executable, "tools/check_layers.py", "--map"]
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    found = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    cpp, python = found.split("\n\n")
+    return f"{cpp}\n\n" + re.sub(r" \|[^|]*\|$", " |", python, flags=re.MULTILINE)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
-    "algorithms-in-words": algorithms_in_words,
-    "algorithms-counted": algorithms_counted,
     "accuracy": accuracy_compared,
-    "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
-    "baselines": baselines_table,
+    "activation-in-words": activation_in_words,
     "build-times": build_times,
-    "ci-steps": ci_table,
+    "ci": ci_summary,
     "headline": headline,
     "slower": slower,
     "layers": layers,
@@ -240,16 +194,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "policies": policies_table,
     "defaults": defaults_table,
     "simulated": simulated_latencies,
-    "policies-measured": policies_measured,
     "methods": methods_compared,
-    "servers": partial(measured_by_load, "servers"),
+    "decision": decision,
+    "three-numbers": three_numbers,
     "all-methods": partial(measured_by_load, "methods"),
     "experiments": experiments_section,
     "groups": groups_table,
-    "workers": workers_table,
-    "example-output": printed("example.txt"),
-    "test-output": printed("test.txt"),
-    **{f"{name}-output": printed_if_measured(name) for name in MEASUREMENTS},
+    "wheel": wheel_table,
+    "example-output": example_output,
+    **BENCHMARKS,
 }
 
 
@@ -285,9 +238,7 @@ FIGURES_OF = {
     "skew": ["skew-32"],
     "skew-8": ["skew-8"],
     "latency": ["latency-8"],
-    "groups": ["groups-16"],
     "groups-slow": ["groups-16-slow-2", "groups-16-slow-5"],
-    "gossip": ["gossip-16"],
     "zipline": ["zipline"],
 }
 
@@ -420,8 +371,10 @@ def main() -> None:
     if arguments.defaults:
         (RESULTS / "defaults.jsonl").write_text(defaults.as_lines(list(defaults.cells())))
     if arguments.pictures:
-        draw_supersteps(FIGURES / "supersteps.png")
-        draw_windows(FIGURES / "windows.png")
+        for name, draw in PICTURES.items():
+            draw(FIGURES / f"{name}.png")
+        for path in FIGURES.glob("*.dot"):
+            render(path)
     if arguments.trace:
         draw_traces()
     if arguments.ci:

@@ -52,6 +52,10 @@ WITH_FAULT_TOLERANCE = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]
 WITH_RESPAWN = [*WITH_FAULT_TOLERANCE, "--prtemca", "state_base_recoverable", "1"]
 SPARES = ["bench/survive.py", "--heal", "spare", "--kills", "4"]
 RESPAWN = ["bench/survive.py", "--heal", "respawn", "--kills", "20"]
+CHURN = ["bench/survive.py", "--heal", "respawn", "--kills", "170", "--every", "3.5"]  # ten minutes
+NODE = ["--what", "node", "--ranks-per-node", "4", "--kills", "1"]
+ON_HOSTS = [*WITH_FAULT_TOLERANCE, "--mca", "btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma"]
+"""docs/install.md says why, about the flags."""
 GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
 SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 EQUAL_AND_SLOW = [part for slowdown in ("none", "0:2", "0:10", "0:100") for part in ("--slowdown", slowdown)]
@@ -90,6 +94,14 @@ MEASUREMENTS = {
     "survive-8-spares": Measurement(12, SPARES, options=WITH_FAULT_TOLERANCE),
     "survive-8-respawn": Measurement(8, RESPAWN, options=WITH_RESPAWN),
     "survive-8-flat": Measurement(8, ["bench/survive.py", *FLAT], options=WITH_FAULT_TOLERANCE),
+    "survive-8-churn": Measurement(8, CHURN, options=WITH_RESPAWN),
+    "survive-hosts": Measurement(8, ["bench/survive.py", "--kills", "4"], ["2x4"], ON_HOSTS),
+    "survive-hosts-node": Measurement(8, ["bench/survive.py", *NODE], ["2x4"], ON_HOSTS),
+    **{
+        f"{bench}-8-{how}": Measurement(8, [f"bench/{bench}.py", "--on-failure", how], options=WITH_FAULT_TOLERANCE)
+        for bench in ("skew", "latency")
+        for how in ("raise", "continue")
+    },
     "idle-8": Measurement(8, ["bench/idle.py"]),
     "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),
     "zipline": Measurement(None, ["bench/zipline.py"]),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any
 
 from measurements import OVERLAP_MODELS, OVERLAP_RANKS, RESULTS
@@ -37,11 +38,11 @@ def headline() -> str:
 
 def slower() -> str:
     """Return the cases in which the library is slower than MPI, in the runs over messages."""
-    together = [1 / cell["speedup"] for cell in read_results("latency-8-flat")]
+    least, most = over_messages()
     skewed = [cell for cell in read_results("skew-32-flat") if cell["speedup"] < 1]
     text = (
         "Over messages, and when all ranks arrive at the same time, `Full()` takes "
-        f"{min(together):.1f} to {max(together):.1f} times as long as `MPI_Allreduce` (8 ranks, one per node)."
+        f"{least:.1f} to {most:.1f} times as long as `MPI_Allreduce` (8 ranks, one per node)."
     )
     if skewed:
         which = ", ".join(
@@ -50,6 +51,12 @@ def slower() -> str:
         )
         text += f" Under the skew of the table, but over messages, these are slower than `MPI_Allreduce`: {which}."
     return "\n".join(textwrap.wrap(text, 120, break_on_hyphens=False))
+
+
+def over_messages() -> tuple[float, float]:
+    """Return the times of `Full()` over messages as multiples of MPI_Allreduce's: the least and the most."""
+    times = [1 / cell["speedup"] for cell in read_results("latency-8-flat")]
+    return min(times), max(times)
 
 
 def build_times() -> str:
@@ -68,53 +75,27 @@ def build_times() -> str:
     )
 
 
-HEADLINE_SIZES = (8, 1 << 18, 1 << 22)
-
-
-def baselines_table() -> str:
-    """Return a table of `Full()` and the fastest MPI_Allreduce of all MPIs."""
-    if not (RESULTS / "baselines.jsonl").exists():
-        return not_measured("baselines")
-    cells = read_results("baselines")
-    rows = []
-    for cell in cells:
-        ours, best, default = (cell[key]["mean"] for key in ("latency_us", "baseline_us", "default_us"))
-        of_default = f"{time_of(default)} ({default / ours:.2f}x)"
-        rows.append(
-            [
-                str(cell["ranks"]),
-                size_of(cell["bytes"]),
-                time_of(ours),
-                f"{time_of(best)} ({best / ours:.2f}x)",
-                cell["baseline"],
-                of_default,
-            ]
-        )
-    speedups = [cell["speedup"] for cell in cells]
-    head = ["ranks", "bytes", "`Full()`", "fastest MPI", "MPI and setting", cells[0]["default"]]
-    summary = (
-        f"The geometric mean of the speedups over the fastest is {geometric_mean(speedups):.2f}, the least "
-        f"{min(speedups):.2f}."
+def wheel_table() -> str:
+    """Return a table of the environments in which the wheel was tried, with times."""
+    path = RESULTS / "wheel.json"
+    if not path.exists():
+        return "Not measured yet: `python tools/try_wheel.py --json docs/results/wheel.json build/wheel`."
+    record = json.loads(path.read_text())
+    names = {"system": "Debian's packages"}
+    rows = [
+        [names.get(one["environment"], f"`pip install {one['environment']}`"), one["mpi"], f"{one['install_s']:.1f}",
+         f"{one['import_s']:.2f}"]
+        for one in record["environments"]
+    ]  # fmt: skip
+    head = ["environment", "MPI library", "installation (s)", "import (s)"]
+    return (
+        f"{markdown(head, rows)}\n\nOn {record['machine']} (docs/results/wheel.json; commit {record['commit']}).\n"
+        "Installation: of the wheel, its requirements and the MPI (unless it is Debian's), without pip's cache.\n"
+        "Import: from `import pycollectives` until the extension is loaded, after NumPy and mpi4py; the median of 5."
     )
-    return f"{where(cells[0])}\n\n{markdown(head, rows)}\n\n{summary}"
 
 
-def workers_table() -> str:
-    """Return the throughput of all workers, in units of a single worker that never waits (AD-PSGD, Fig. 12)."""
-    missing = [name for name in GOSSIP_OF.values() if not (RESULTS / f"{name}.jsonl").exists()]
-    if missing:
-        return not_measured(" ".join(missing))
-    speedups: dict[str, list[str]] = {}
-    for ranks, name in GOSSIP_OF.items():
-        equal = [cell for cell in read_results(name) if cell["slowdown"] == "none"]
-        for cell in equal:
-            speedup = sum(cell["iterations_per_s_of"]) / cell["ideal_iterations_per_s"]
-            speedups.setdefault(cell["method"], []).append(f"{speedup:.1f} ({100 * speedup / ranks:.0f} %)")
-    head = ["method", *(f"{ranks} workers" for ranks in GOSSIP_OF)]
-    return f"{where(equal[0])}\n\n" + markdown(head, [[f"`{method}`", *row] for method, row in speedups.items()])
-
-
-GOSSIP_OF = {ranks: f"gossip-{ranks}" for ranks in (2, 4, 8, 16)}
+HEADLINE_SIZES = (8, 1 << 18, 1 << 22)
 
 
 def overlap_table() -> str:
@@ -198,7 +179,7 @@ def defaults_table() -> str:
     rows = []
     for network in dict.fromkeys(cell["network"] for cell in cells):
         title = network
-        for nbytes in sorted({cell["nbytes"] for cell in cells}):
+        for nbytes in DEFAULTS_BYTES:
             row = {cell["ranks"]: cell for cell in cells if (cell["network"], cell["nbytes"]) == (network, nbytes)}
             shown = [row[ranks] for ranks in DEFAULTS_RANKS]
             worst = max(row.values(), key=lambda cell: cell["ratio"])
@@ -221,34 +202,28 @@ def defaults_table() -> str:
 
 
 DEFAULTS_RANKS = (8, 100, 1024, 65536)
+DEFAULTS_BYTES = (8, 1 << 15, 1 << 20)
 
 
 def simulated_latencies() -> str:
     """Return the simulated latency of each policy by the number of ranks."""
     found = [json.loads(line) for line in (RESULTS / "simulated.jsonl").read_text().splitlines()]
-    by_ranks = {ranks: [one for one in found if one["ranks"] == ranks] for ranks in SIMULATED_RANKS}
-    head = ["ranks", "log2 P"]
-    for one in by_ranks[SIMULATED_RANKS[0]]:
-        name = one["policy"].partition(":")[0]
-        head += [f"{name}: mean (us)", "per log2 P", "99th percentile (us)"]
     rows = []
-    for ranks, runs in by_ranks.items():
-        row = [f"{ranks:,}".replace(",", " "), f"{math.log2(ranks):.0f}"]
-        for one in runs:
-            mean = one["latency_us_mean"]
-            row += [f"{mean:.1f}", f"{mean / math.log2(ranks):.2f}", f"{one['latency_us_p99']:.1f}"]
-        rows.append(row)
-    return markdown(head, rows)
+    for ranks in SIMULATED_RANKS:
+        means = [one["latency_us_mean"] for one in found if one["ranks"] == ranks]
+        solo, quorum = (f"{mean:.1f} us" for mean in means)
+        rows.append([f"{ranks:,}".replace(",", " "), solo, f"{means[0] / math.log2(ranks):.2f} us", quorum])
+    return markdown(["ranks", "solo", "solo, per log2 P", "quorum of half"], rows)
 
 
-def ci_table() -> str:
-    path = RESULTS / "ci.json"
-    if not path.exists():
+def ci_summary() -> str:
+    """Return the number of tests of a run of CI, and its time."""
+    if not (RESULTS / "ci.json").exists():
         return "Not measured yet: `.ci/run`, then `python docs/generate.py --ci`."
-    record = json.loads(path.read_text())
-    rows = [
-        [f"{step['title']}{', beside others' if step['beside'] else ''}", f"{step['seconds']:.0f}", str(step["limit"])]
-        for step in record["steps"]
-    ]
-    minutes = f"{record['seconds'] / 60:.0f} minutes in all, on {record['machine']}; commit {record['commit']}."
-    return markdown(["step", "seconds", "limit"], rows) + f"\n\n{minutes}"
+    record = json.loads((RESULTS / "ci.json").read_text())
+    passed = sum(map(int, re.findall(r"(\d+) passed", (RESULTS / "test.txt").read_text())))
+    tests = f"{passed:,}".replace(",", " ")
+    return (
+        f"A run of CI passes {tests} tests in {record['seconds'] / 60:.0f} minutes on {record['machine']} (commit "
+        f"{record['commit']};\n[counts](docs/results/test.txt), [times](docs/results/ci.json))."
+    )

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
+
+from . import __version__
+from .support.extras import missing_for_command_line
+
+if missing := missing_for_command_line():
+    sys.exit(missing)
 
 import click
 
-from . import __version__
 from .commands.advise import advise
 from .commands.bench import bench
 from .commands.dump import dump

@@ -211,6 +211,22 @@ class PartialAllreduce:
         """Makes `result` of the sum that `continue_from` got, if no call has received it."""
     def set_result(self, values: bytes | None, divisor: int) -> None:
         """Makes `result` of values that `recovery_state` has returned; None: the identity."""
+    def set_fallback(
+        self, fallback: Callable[[Any, Any, float | None, Any, list[int] | None], tuple[Any, RoundInfo]]
+    ) -> None:
+        """From now on `allreduce` calls `fallback(x, out, timeout, stream, dead)` unless calls are direct. `dead`: the
+        ranks whose death has interrupted a direct call; then `timeout` is the rest."""
+    def begin_direct(self) -> None:
+        """From now on calls of `allreduce` are direct: the engine keeps the contributions that no round contains."""
+    def end_direct(self, *, waits: bool) -> list[tuple[int, NDArray[Any], bool, bool, Round | None]]:
+        """Returns these contributions: number, values, whether the call was interrupted, whether by a death, and its
+        request, if it is known. RuntimeError if a call is in progress, unless `waits` for another thread's end."""
+    @property
+    def direct_user(self) -> int:
+        """The thread of the newest direct call, as `threading.get_ident`."""
+    @property
+    def contributions(self) -> int:
+        """The number of contributions; it is the number of the newest."""
     @property
     def ended(self) -> bool:
         """Whether all ranks have left, and no data is pending."""

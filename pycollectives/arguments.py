@@ -15,30 +15,13 @@ import attrs
 
 from .support.buffers import BufferDescription, checked_dtype, describe, name_of
 from .support.device_arrays import describe_device, device_number
-from .support.validation import checked_integer, checked_name, checked_timeout
+from .support.validation import checked_choice, checked_integer, checked_name, checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .support.costs import Costs
     from .support.typing import BufferSpec, DType
-
-__all__ = [
-    "LOCAL",
-    "Arguments",
-    "Creation",
-    "Group",
-    "Template",
-    "as_given",
-    "compared_as",
-    "creating",
-    "creation",
-    "initial_model",
-    "initial_model_on_host",
-    "model_like",
-    "template",
-    "template_on_host",
-]
 
 COMPARE = "compare"
 LOCAL: Mapping[str, Any] = {COMPARE: None}
@@ -55,22 +38,12 @@ def compared_as(statement: Callable[[Any], object]) -> Mapping[str, Any]:
 
 
 class Group(NamedTuple):
-    """The ranks that make a collective; its arguments may depend on them.
-
-    Attributes
-    ----------
-    rank, size
-        This rank, and the number of ranks.
-    nodes
-        The node of each rank.
-    costs
-        The costs of messages between nodes; None if they are unknown.
-    """
+    """The ranks that make a collective; its arguments may depend on them."""
 
     rank: int
     size: int
-    nodes: Sequence[int]
-    costs: Costs | None = None
+    nodes: Sequence[int]  # of each rank
+    costs: Costs | None = None  # of messages between nodes; None if they are unknown
 
 
 class Creation(NamedTuple):
@@ -112,6 +85,15 @@ def as_given(default: object) -> Any:
     return default
 
 
+def one_of(*choices: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Return a validator of a field that is one of some texts."""
+
+    def check(_: Any, field: attrs.Attribute[Any], value: Any) -> None:
+        checked_choice(field.name, value, choices)
+
+    return check
+
+
 def _statement(value: object) -> str | int | None:
     return value if value is None or isinstance(value, (str, int)) else repr(value)
 
@@ -122,19 +104,9 @@ def _name(given: str | None) -> str:
 
 @attrs.frozen
 class Arguments:
-    """The arguments of a collective, after all checks that need no other rank.
+    """The arguments of a collective, after all checks that need no other rank."""
 
-    Attributes
-    ----------
-    service
-        The method that makes the collective, such as "hop"; for messages and default names.
-    name
-        In messages and traces; by default a number in the order of creation.
-    timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
-    """
-
-    service: ClassVar[str]
+    service: ClassVar[str]  # the method that makes the collective, such as "hop"; for messages and default names
 
     name: str = attrs.field(default=None, kw_only=True, converter=_name)
     timeout: float | None = attrs.field(default=None, kw_only=True, converter=checked_timeout, metadata=LOCAL)
@@ -162,24 +134,12 @@ class Arguments:
 
 @attrs.frozen(eq=False)
 class Template:
-    """Describes all arrays of a collective, from an array that is an argument.
-
-    Attributes
-    ----------
-    array
-        The argument.
-    buffer
-        Shape and element type.
-    device
-        The number of the CUDA device of this rank's arrays; None: the host.
-    stream
-        On a device, the stream on which the caller works with `array`, if it is known.
-    """
+    """Describes all arrays of a collective, from an array that is an argument."""
 
     array: Any
-    buffer: BufferDescription
-    device: int | None = None
-    stream: int | None = None
+    buffer: BufferDescription  # shape and element type
+    device: int | None = None  # the number of the CUDA device of this rank's arrays; None: the host
+    stream: int | None = None  # on a device, the stream on which the caller works with `array`, if it is known
 
     def signature(self) -> dict[str, str | int | None]:
         """Return the values that must be the same on all ranks; the shape may differ."""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .communicator import Communicator
 
-__all__ = ["open_communicators"]
-
 open_communicators: dict[Communicator, None] = {}
 """The open communicators of this process, in the order of creation."""
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
         def _context(self) -> Context: ...
 
 
-__all__ = ["Collective", "CommunicatorStatistics", "Statistics", "creates"]
-
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CollectiveT = TypeVar("CollectiveT", bound="Collective[Any]")
 
@@ -134,7 +132,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     # ------------------------------------------------------------------------------------------------ the end
 
     def flush(self, *, timeout: float | None = None) -> Any:
-        """Deliver the pending data of all ranks; collective. The collective stays usable.
+        """Deliver the pending data of all ranks, and return the result or None; collective. It stays usable.
 
         Parameters
         ----------
@@ -199,7 +197,6 @@ class Collective(ABC, Generic[ArgumentsT]):
         return 0
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(
@@ -303,7 +300,6 @@ class Collective(ABC, Generic[ArgumentsT]):
         return handle
 
     def __repr__(self) -> str:
-        """Show name, arrays and arguments, and whether it is closed."""
         of = "" if self._arguments.template is None else f" of {self.count} {self.dtype}"
         choices = "".join(f" {choice}" for choice in self._choices())
         return f"<{type(self).__name__} {self.name!r}{of}{choices}{' closed' if self.closed else ''}>"
@@ -325,16 +321,8 @@ class Collective(ABC, Generic[ArgumentsT]):
     ) -> Self:
         """Make a collective of this kind; collective.
 
-        Parameters
-        ----------
-        context
-            The communicator's context.
-        arguments
-            Makes this rank's arguments. If it raises, this rank raises that error and the others `MismatchError`.
-        call
-            The name of the call in messages; by default the service.
-        timeout
-            Seconds; None for the communicator's default.
+        `arguments` makes this rank's arguments: if it raises, this rank raises that error and the others
+        `MismatchError`. `call`: its name in messages, by default the service.
         """
         service = cls.arguments.service
 
@@ -376,5 +364,5 @@ def creates(
     )
     create.__name__ = kind.arguments.service
     create.__qualname__ = f"Communicator.{kind.arguments.service}"
-    create.__doc__ = f"{inspect.getdoc(arguments)}\n{inspect.cleandoc(RAISES)}\n"
+    create.__doc__ = f"{inspect.getdoc(arguments)}\n\nReturns\n-------\n{kind.__name__}\n\n{inspect.cleandoc(RAISES)}\n"
     return create

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from .support.costs import Costs
     from .support.typing import OnFailure, Progress
 
-__all__ = ["Communicator"]
-
 SignedT = TypeVar("SignedT", bound=Signed)
 CollectiveT = TypeVar("CollectiveT", bound="Collective[Any]")
 
@@ -141,7 +139,6 @@ class Communicator:
         spares: int = 0,
         respawn: bool = False,
     ) -> None:
-        """See the class."""
         self._open(comm, (progress, ranks_per_node, timeout, costs), Failures(on_failure, spares, respawn))
 
     def _open(
@@ -222,7 +219,7 @@ class Communicator:
     state = calls.state
 
     def create(self, kind: type[CollectiveT], *arguments: Any, **options: Any) -> CollectiveT:
-        """Make a collective of any kind; collective. For services without a method of `Communicator`.
+        """Make and return a collective of any kind; collective. For services without a method of `Communicator`.
 
         Parameters
         ----------
@@ -466,12 +463,10 @@ class Communicator:
             self._membership.end()
 
     def __repr__(self) -> str:
-        """Show the rank and the number of open collectives."""
         state = "closed" if self.closed else f"{len(self._context.open)} open"
         return f"<Communicator rank {self._rank} of {self._size}, {state}>"
 
     def __enter__(self) -> Self:
-        """Return itself."""
         self._context.rendezvous.check_open()
         return self
 

@@ -8,6 +8,8 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from .agreement import consistency
 from .agreement.rendezvous import Rendezvous
 from .arguments import Group, creating
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from .communicator import Communicator
     from .membership.members import Membership
     from .support.costs import Costs
+    from .support.typing import Array
 
     AnyCollective = Collective[Any]
 
@@ -36,8 +39,6 @@ if TYPE_CHECKING:
         def __init__(self, context: Context) -> None: ...
         def close(self) -> None: ...
 
-
-__all__ = ["Context", "PendingCreation"]
 
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CollectiveT = TypeVar("CollectiveT", bound="AnyCollective")
@@ -59,25 +60,7 @@ class PendingCreation:
 
 
 class Context:
-    """One rank's side of a communicator, as its collectives see it.
-
-    Attributes
-    ----------
-    engine
-        Moves messages, in the background.
-    nodes
-        The node of each rank. Ranks of one node share memory.
-    checks
-        Compares calls across ranks under `PYC_CHECK=1`.
-    timeout
-        Default time limit of calls that wait for other ranks, in seconds; None for no limit.
-    costs
-        The costs of messages between nodes, the same on all ranks; None if ranks share cores or they are unknown.
-    rendezvous
-        Makes all ranks meet in the same call and compare its arguments.
-    membership
-        The members, if the communicator continues after deaths; otherwise None.
-    """
+    """One rank's side of a communicator, as its collectives see it."""
 
     def __init__(
         self,
@@ -89,15 +72,15 @@ class Context:
         *,
         communicator: Communicator,
     ) -> None:
-        """See the class."""
         self._communicator = weakref.ref(communicator)  # which owns this
         self.engine = engine
-        self.nodes = tuple(nodes)
-        self.checks = checks
-        self.timeout = timeout
-        self.costs = costs
+        self.nodes = tuple(nodes)  # of each rank; ranks of one node share memory
+        self.checks = checks  # compares calls across ranks under `PYC_CHECK=1`
+        self.timeout = timeout  # default limit of calls that wait for other ranks, in seconds; None for no limit
+        self.costs = costs  # the same on all ranks; None if ranks share cores or the costs are unknown
+        # makes all ranks meet in the same call and compare its arguments
         self.rendezvous = Rendezvous(engine, checks, timeout)
-        self.membership: Membership | None = None
+        self.membership: Membership | None = None  # if it continues after deaths
         self.created = 0
         self._open: dict[AnyCollective, None] = {}
         self._parts: dict[type[Part], Part] = {}
@@ -138,25 +121,15 @@ class Context:
     ) -> CollectiveT:
         """Make a collective with the same arguments on all ranks; collective.
 
-        Threads of a rank take turns, so that all ranks make their collectives in the same order.
-
-        Parameters
-        ----------
-        service
-            The service, for the default name.
-        call
-            The name of the call in messages, such as "partial_allreduce".
-        arguments
-            Makes this rank's arguments. If it raises, `make` raises that error after the other ranks have received it.
-        build
-            Makes the collective within a deadline, after all ranks have agreed.
-        timeout
-            Seconds; None for the default, or for the rest of the surrounding `rendezvous.within`.
+        Threads of a rank take turns, so that all ranks make their collectives in the same order. If `arguments` raises,
+        so does `make`, after the other ranks have received the error. `build` makes the collective within a deadline,
+        after all ranks have agreed. `timeout`: None for the default, or for the rest of the surrounding
+        `rendezvous.within`.
         """
 
         def checked() -> ArgumentsT:
             self.engine.check_next_id()  # if one rank refuses, all do
-            self.check_continues(service)
+            self.check_newcomers(service)
             if self.membership is not None:
                 self.membership.begin(creation)
             return self.checked(service, arguments)
@@ -185,10 +158,10 @@ class Context:
         self._open[made] = None
         return made
 
-    def check_continues(self, service: str) -> None:
-        """Raise ValueError if the communicator continues after deaths, and this service does not."""
+    def check_newcomers(self, call: str) -> None:
+        """Raise ValueError if new ranks replace dead ones, and cannot take part in these calls."""
         if self.membership is not None:
-            self.membership.refuse(service)
+            self.membership.check_newcomers(call)
 
     def check_on_host(self, name: str, template: Template) -> None:
         """Raise ValueError if the communicator continues after deaths, and an array is on a device."""
@@ -253,6 +226,25 @@ class Context:
             return Deadline(self.limit(timeout))
         except (TypeError, ValueError):
             return Deadline(self.timeout)
+
+    def full_rounds(self, like: Array, op: str, name: str, deadline: Deadline) -> _core.PartialAllreduce:
+        """Make the engine's rounds of all ranks on arrays such as `like`, without a service's checks; collective."""
+        from .support.native import core
+
+        return core.PartialAllreduce(
+            self.engine,
+            nodes=self.nodes,
+            timeout=deadline.remaining(),
+            default_timeout=self.timeout,
+            shape=like.shape,
+            dtype=like.dtype,
+            dtype_name=like.dtype.name,
+            convert=np.asarray,
+            writable=np.asarray,
+            op=op,
+            policy="full",
+            name=name,
+        )
 
     def part(self, kind: type[PartT]) -> PartT:
         """Return a service's part `kind(context)`, one per communicator: made at first use, closed with it."""

@@ -13,10 +13,10 @@ collective is made with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from .support.validation import integer_field, number_field, seed_field
+from .support.validation import Declared, checked_number, hash_seed, integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,21 +48,15 @@ def node_of_each(size: int, ranks_per_node: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class GeneratedGroups:
+class GeneratedGroups(Declared):
     """Base of the generators that one state machine runs for all workers."""
 
-    size: int = 3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        integer_field(self, "size", at_least=2)
-        integer_field(self, "seed", at_least=0)
-        seed_field(self)
+    size: int = field(default=3, metadata=integer(at_least=2))
+    seed: int = field(default=0, metadata=hash_seed(at_least=0))
 
     def engine_arguments(self) -> dict[str, Any]:
         """Return the arguments that describe this generator to the engine."""
-        return {"size": self.size, "seed": self.seed}
+        return {name: 0 if value is None else value for name, value in asdict(self).items()}
 
     def check(self, size: int) -> None:
         """Raise `ValueError` if `size` workers are too few for a group."""
@@ -102,18 +96,7 @@ class RandomGroups(GeneratedGroups):
 
     kind: ClassVar[str] = "random"
     group_buffer: bool = True
-    connectivity: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        super().__post_init__()
-        if self.connectivity is not None:
-            integer_field(self, "connectivity", at_least=1)
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """Return the arguments that describe this generator to the engine."""
-        more = {"group_buffer": self.group_buffer, "connectivity": self.connectivity or 0}
-        return super().engine_arguments() | more
+    connectivity: int | None = field(default=None, metadata=integer(at_least=1, optional=True))
 
 
 @dataclass(frozen=True)
@@ -145,31 +128,17 @@ class SmartGroups(GeneratedGroups):
 
     kind: ClassVar[str] = "smart"
     inter_intra: bool = True
-    slowdown_threshold: int | None = 8
+    slowdown_threshold: int | None = field(default=8, metadata=integer(at_least=1, optional=True))
     group_buffer: bool = field(default=True, kw_only=True)
     global_division: bool = field(default=True, kw_only=True)
-    connectivity: int | None = field(default=None, kw_only=True)
+    connectivity: int | None = field(default=None, kw_only=True, metadata=integer(at_least=1, optional=True))
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
-        for name in ("slowdown_threshold", "connectivity"):
-            if getattr(self, name) is not None:
-                integer_field(self, name, at_least=1)
         if self.inter_intra and not self.global_division:
             raise ValueError("SmartGroups: inter_intra=True needs global_division=True")
         if self.global_division and not self.group_buffer:
             raise ValueError("SmartGroups: global_division=True needs group_buffer=True")
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """Return the arguments that describe this generator to the engine."""
-        return super().engine_arguments() | {
-            "inter_intra": self.inter_intra,
-            "slowdown_threshold": self.slowdown_threshold or 0,
-            "group_buffer": self.group_buffer,
-            "global_division": self.global_division,
-            "connectivity": self.connectivity or 0,
-        }
 
 
 @dataclass(frozen=True)
@@ -198,30 +167,16 @@ class PunctualGroups(GeneratedGroups):
     """
 
     kind: ClassVar[str] = "punctual"
-    tolerance: float = 0.1
-    patience: float = 1.0
-    connectivity: int | None = 8
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        super().__post_init__()
-        number_field(self, "tolerance")
-        number_field(self, "patience")
-        if self.connectivity is not None:
-            integer_field(self, "connectivity", at_least=1)
+    tolerance: float = field(default=0.1, metadata={"check": checked_number})
+    patience: float = field(default=1.0, metadata={"check": checked_number})
+    connectivity: int | None = field(default=8, metadata=integer(at_least=1, optional=True))
 
     def engine_arguments(self) -> dict[str, Any]:
-        """Return the arguments that describe this generator to the engine."""
-        return super().engine_arguments() | {
-            "punctual": True,
-            "tolerance": self.tolerance,
-            "patience": self.patience,
-            "connectivity": self.connectivity or 0,
-        }
+        return {**super().engine_arguments(), "punctual": True}
 
 
 @dataclass(frozen=True)
-class StaticGroups:
+class StaticGroups(Declared):
     """Compute the groups of each step by a rule, without a generator and without conflicts (Ripples 4.2).
 
     The rule generalizes Fig. 10. It repeats every four steps; a node has n workers, numbered from 0:
@@ -258,13 +213,9 @@ class StaticGroups:
     """
 
     kind: ClassVar[str] = "static"
-    ranks_per_node: int
+    ranks_per_node: int = field(metadata=integer(at_least=1))
 
     PHASES: ClassVar[int] = 4
-
-    def __post_init__(self) -> None:
-        """Check the field."""
-        integer_field(self, "ranks_per_node", at_least=1)
 
     def check(self, size: int) -> None:
         """Do nothing: the rule works for every number of workers."""
@@ -310,11 +261,11 @@ class StaticGroups:
         return (here[0], here[-1]) if rank in (here[0], here[-1]) and len(here) > 2 else _paired(rank, here[2:-1])
 
     def groups(self, step: int, size: int) -> list[tuple[int, ...]]:
-        """Return all groups of a step: a partition of the workers, in the order of their lowest ranks."""
+        """Return all groups of a `step`: a partition of `size` workers, in the order of their lowest ranks."""
         return sorted({self.group_of(rank, step, size) for rank in range(size)})
 
     def cycle(self, size: int) -> int:
-        """Return the number of steps after which groups repeat: 4, or 4 * nodes if the number of nodes is odd."""
+        """Return the steps after which groups of `size` workers repeat: 4, or 4 * nodes if their number is odd."""
         nodes = self._nodes(size)
         return self.PHASES * (nodes if nodes % 2 else 1)
 

@@ -18,7 +18,7 @@ from .policies import Full, Policy
 from .request import Request, wait_all
 from .support import buffers
 from .support.deadline import Deadline
-from .support.validation import checked_timeout, with_prefix
+from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from ._core import Round, RoundInfo
     from .support.typing import Array, BufferSpec, InPlace, Late, Missed, Op
-
-__all__ = ["Allreduce_init", "PartialRequest"]
 
 
 def Allreduce_init(
@@ -136,7 +134,6 @@ class PartialRequest(Request):
     """
 
     def __init__(self, collective: PartialAllreduce, send: Array, recv: Array, shared: _Shared | None) -> None:
-        """Use `Allreduce_init`."""
         self._collective = collective
         self._send = send
         self._recv = recv
@@ -191,11 +188,11 @@ class PartialRequest(Request):
         return self._round is None
 
     def wait(self, *, timeout: float | None = None) -> RoundInfo:
-        """The same as `Wait`, for `pycollectives.wait_all` and `wait_any`."""
+        """See `Wait`; for `pycollectives.wait_all` and `wait_any`."""
         return self.Wait(timeout=timeout)
 
     def test(self) -> bool:
-        """The same as `Test`, for `pycollectives.wait_any`."""
+        """See `Test`; for `pycollectives.wait_any`."""
         return self.Test()
 
     @property
@@ -234,7 +231,7 @@ class PartialRequest(Request):
 
     @classmethod
     def Startall(cls, requests: Sequence[PartialRequest]) -> None:
-        """Start all requests, in order."""
+        """Start all `requests`, in order."""
         for request in requests:
             request.Start()
 
@@ -257,7 +254,6 @@ class PartialRequest(Request):
         return wait_all(requests, timeout=timeout)
 
     def __repr__(self) -> str:
-        """Show the collective's name."""
         return f"<PartialRequest of {self._collective.name!r}, {'active' if self.active else 'inactive'}>"
 
     def _complete(self, info: RoundInfo) -> None:
@@ -279,10 +275,7 @@ def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
 
     in_place = sendbuf is None or sendbuf is MPI.IN_PLACE
     expected = buffers.describe(recvbuf if in_place else sendbuf)
-    try:
-        recv = buffers.writable_array(recvbuf, expected).reshape(expected.shape)
-    except (ValueError, TypeError, BufferError) as error:
-        raise with_prefix(error, "recvbuf") from None
+    recv = buffers.matching_array(recvbuf, expected, name="recvbuf", writable=True).reshape(expected.shape)
     send = recv if in_place else buffers.matching_array(sendbuf, expected)
     return send.reshape(expected.shape), recv
 

@@ -15,10 +15,10 @@ collective is made with it. docs/semantics.md defines "arrives" and "late".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from .support.validation import integer_field, number_field, seed_field
+from .support.validation import Declared, checked_number, hash_seed, integer
 
 __all__ = ["AllOf", "AnyOf", "Full", "Majority", "Policy", "Quorum", "Solo", "as_policy", "parse"]
 
@@ -29,7 +29,7 @@ AUTO_GRACE = -1.0
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Declared):
     """Base of the policies; not a policy itself.
 
     Attributes
@@ -42,7 +42,7 @@ class Policy:
 
     def engine_arguments(self) -> dict[str, Any]:
         """Return the arguments that describe this policy to the engine and the simulator."""
-        return {"policy": self.kind}
+        return {"policy": self.kind, **self._declared()}
 
     def for_size(self, size: int) -> Policy:
         """Return the policy with its defaults resolved for `size` ranks; `ValueError` if it does not fit."""
@@ -55,7 +55,7 @@ class Policy:
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """Return True if a rank can wait although all ranks made equally many calls: late calls do not arrive."""
+        """Return True if a rank of `size` can wait although all made equally many calls: late calls do not arrive."""
         return size > 1
 
 
@@ -79,7 +79,6 @@ class Solo(Policy):
     kind: ClassVar[str] = "solo"
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """See `Policy.waits_for_arrivals`."""
         del size
         return False
 
@@ -101,15 +100,15 @@ class Majority(Policy):
     """
 
     kind: ClassVar[str] = "majority"
-    seed: int = DEFAULT_SEED
+    seed: int = field(default=DEFAULT_SEED, metadata=hash_seed(engine="seed"))
 
-    def __post_init__(self) -> None:
-        """Check the seed."""
-        seed_field(self)
 
-    def engine_arguments(self) -> dict[str, Any]:
-        """See `Policy.engine_arguments`."""
-        return {"policy": self.kind, "seed": self.seed}
+def _checked_grace(kind: str, name: str, value: Any) -> float | str:
+    if not isinstance(value, str):
+        return checked_number(kind, name, value, "seconds")
+    if value != "auto":
+        raise ValueError(f"{kind}: expected {name} in seconds or 'auto', got {value!r}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -137,38 +136,24 @@ class Quorum(Policy):
     """
 
     kind: ClassVar[str] = "quorum"
-    k: int | None = None
-    grace: float | Literal["auto"] = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the fields that do not depend on the number of ranks."""
-        if self.k is not None:
-            integer_field(self, "k", at_least=1)
-        if isinstance(self.grace, str):
-            if self.grace != "auto":
-                raise ValueError(f"Quorum: expected grace in seconds or 'auto', got {self.grace!r}")
-        else:
-            number_field(self, "grace", unit="seconds")
+    k: int | None = field(default=None, metadata=integer(at_least=1, optional=True, engine="policy_size"))
+    grace: float | Literal["auto"] = field(default=0.0, metadata={"check": _checked_grace})
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Policy.engine_arguments`."""
         if self.k is None:
             raise ValueError(f"{self!r}: k depends on the number of ranks: see for_size")
-        return {"policy": self.kind, "policy_size": self.k, "grace": AUTO_GRACE if self.grace == "auto" else self.grace}
+        return {**super().engine_arguments(), "grace": AUTO_GRACE if self.grace == "auto" else self.grace}
 
     def for_survivors(self, size: int) -> Quorum:
-        """See `Policy.for_survivors`."""
         return self if self.k is None else replace(self, k=min(self.k, size))
 
     def for_size(self, size: int) -> Quorum:
-        """See `Policy.for_size`."""
         if self.k is None:
             return Quorum((size + 1) // 2, self.grace)
         _check_ranks_of(self, "k", size)
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """See `Policy.waits_for_arrivals`."""
         k = self.for_size(size).k
         return k is not None and 1 < k < size
 
@@ -177,29 +162,17 @@ class Quorum(Policy):
 class _OfDesignatedRanks(Policy):
     """Base of the policies that designate `m` ranks for each round."""
 
-    m: int
-    seed: int = DEFAULT_SEED
-
-    def __post_init__(self) -> None:
-        """Check the fields that do not depend on the number of ranks."""
-        integer_field(self, "m", at_least=1)
-        seed_field(self)
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """See `Policy.engine_arguments`."""
-        return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
+    m: int = field(metadata=integer(at_least=1, engine="policy_size"))
+    seed: int = field(default=DEFAULT_SEED, metadata=hash_seed(engine="seed"))
 
     def for_survivors(self, size: int) -> Policy:
-        """See `Policy.for_survivors`."""
         return replace(self, m=min(self.m, size))
 
     def for_size(self, size: int) -> Policy:
-        """See `Policy.for_size`."""
         _check_ranks_of(self, "m", size)
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """See `Policy.waits_for_arrivals`."""
         return self.m < size
 
 
@@ -254,7 +227,6 @@ class Full(Policy):
     kind: ClassVar[str] = "full"
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """See `Policy.waits_for_arrivals`."""
         del size
         return False  # no call is late
 
@@ -315,7 +287,7 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
 
 
 def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return a policy that is given as an object or as a text for `parse`.
+    """Return a policy that is given as an object, or as a text that `parse` takes with this `seed`.
 
     Raises
     ------

@@ -14,8 +14,6 @@ from .support.validation import checked_timeout
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Request", "wait_all", "wait_any"]
-
 _YIELDS = 200
 """Passes of `wait_any` that only yield the processor, before it sleeps between passes."""
 

@@ -45,6 +45,11 @@ def loopback(
         As for `Communicator`.
     check
         Compare calls and rounds across ranks, as `PYC_CHECK=1` does.
+
+    Raises
+    ------
+    ValueError
+        `size` is less than 1.
     """
     from .support.native import core
 

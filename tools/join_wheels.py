@@ -4,23 +4,31 @@
 
 The extension `_core.*.so` of each wheel becomes `_core.MPI.*.so`; the rest must be the same in all. auditwheel then
 finds the oldest manylinux that has all symbols. The MPI libraries stay outside: mpi4py has loaded them.
+
+The wheel lists the packages that are compiled into the extensions, as CycloneDX in `.dist-info/sboms` (PEP 770). Should
+auditwheel ever copy a library into the wheel, it lists it there in a file of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import filecmp
+import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
+from typing import Any
 
 LOADER = '''"""The extension for mpi4py's MPI, in a process that has not loaded it yet, such as one that unpickles."""
 
 from .support import native  # noqa: F401 - it replaces this module
 '''
 EXCLUDED = ("libmpi.so.12", "libmpi.so.40")
+COMPILED_IN = ("mpi4py", "pybind11")
+"""Packages whose headers have code."""
 
 
 def unpack(folder: Path, mpi: str) -> Path:
@@ -45,6 +53,34 @@ def check_same(first: Path, other: Path) -> None:
         sys.exit(f"join_wheels: expected the same files in {first} and {other}; different: {', '.join(differing)}")
 
 
+def component(name: str) -> dict[str, Any]:
+    """Describe an installed package, as a component of CycloneDX."""
+    about = metadata(name)
+    purl = f"pkg:pypi/{name}@{about['Version']}"
+    terms = [{"expression": about["License-Expression"] or about["License"]}]
+    return {
+        "type": "library", "bom-ref": purl, "name": name, "version": about["Version"], "licenses": terms, "purl": purl
+    }  # fmt: skip
+
+
+def write_bill_of_materials(content: Path) -> None:
+    """Write the list of the packages that are compiled into the extensions to the content of a wheel."""
+    name, version = content.name.split("-")
+    purl = f"pkg:pypi/{name}@{version}"
+    components = [component(one) for one in COMPILED_IN]
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}},
+        "components": components,
+        "dependencies": [{"ref": purl, "dependsOn": [one["bom-ref"] for one in components]}],
+    }
+    path = content / f"{content.name}.dist-info" / "sboms" / f"{name}.cdx.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(bill, indent=1) + "\n")
+
+
 def main() -> None:
     """Join them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -58,6 +94,7 @@ def main() -> None:
         for extension in (other / "pycollectives").glob("_core.*.so"):
             shutil.copy2(extension, joined / "pycollectives")
     (joined / "pycollectives" / "_core.py").write_text(LOADER)
+    write_bill_of_materials(joined)
     (folder / "joined").mkdir()
     subprocess.run([sys.executable, "-m", "wheel", "pack", "--dest-dir", folder / "joined", joined], check=True)
     (wheel,) = (folder / "joined").glob("*.whl")

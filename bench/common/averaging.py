@@ -16,6 +16,7 @@ import pycollectives as pc
 from .arrays import HOST
 from .audit import Sync, SyncHistory, audit_syncs
 from .cli import RunError
+from .errors import require_none
 from .patterns import Model
 from .policies import meets_after, reports_every_group
 from .timing import SleepingBarrier, Timeline, Window
@@ -178,11 +179,8 @@ def run_workers(comm: MPI.Comm, averaging: Averaging, *, compute: float, window:
 
 def verify(comm: MPI.Comm, name: str, run: Run | None, *, anybody_slow: bool) -> None:
     """Raise RunError on every rank if a synchronization was wrong; collective."""
-    findings: list[str] = []
+    findings = None
     if run is not None:
         met = meets_after(name, ranks=comm.size, anybody_slow=anybody_slow)
         findings = audit_syncs(run.histories, every_group=reports_every_group(name), meets_after=met)
-    findings = comm.bcast(findings)
-    if findings:
-        shown = "\n  ".join(findings[:5])
-        raise RunError(f"{name}: {len(findings)} findings\n  {shown}")
+    require_none(comm, name, findings)

@@ -10,7 +10,7 @@ import numpy as np
 from pycollectives.simulation.groups import simulate_groups
 from pycollectives.simulation.mixing import mean_matrix, spectral_gap
 
-from . import audit
+from . import audit, workers
 from .arrays import HOST
 from .policies import SYNCHRONOUS, reports_every_group
 from .summary import Summary
@@ -92,6 +92,7 @@ def cell_record(
         "dtype": str(sweep.dtype),
         "algorithm": sweep.algorithm,
         "algorithm_used": cell.algorithm,
+        "on_failure": sweep.on_failure,
         "activation": sweep.activation,
         "activation_used": cell.activation,
         "late": sweep.late,
@@ -115,20 +116,11 @@ def cell_record(
 MODELLED = 2000  # iterations of a worker that never waits, in the zero-cost model
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The common setting of a run's cells."""
-
-    ranks: int
-    domain: Domain
-    bytes: int
-    compute: float  # seconds
+@dataclass(frozen=True, kw_only=True)
+class Setting(workers.Setting):
     slowdown: str
     sleeps: list[float]  # seconds of an iteration's computing, by rank
-    iterations: int
     warmup: int
-    seed: int
-    verify: bool
     place: Place = HOST.place
 
     @property
@@ -213,16 +205,10 @@ def group_record(setting: Setting, cell: GroupCell, baseline: GroupCell, model: 
         "bench": "groups",
         "collective": "allreduce" if cell.generator in SYNCHRONOUS else "partial_reduce",
         "generator": cell.generator,
+        **setting.keys(),
         "path": setting.place.path(setting.domain.path),
-        "ranks": setting.ranks,
-        "ranks_per_node": setting.domain.ranks_per_node,
-        "bytes": setting.bytes,
-        "model_bytes": setting.bytes,
-        "dtype": "float32",
         "compute_ms": setting.compute * 1e3,
         "slowdown": setting.slowdown,
-        "seed": setting.seed,
-        "iterations": setting.iterations,
         "warmup": setting.warmup,
         "iterations_per_s": round(cell.iterations_per_s, 4),
         "iterations_per_s_of": _rounded(cell.iterations_per_s_of),

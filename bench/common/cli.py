@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 import numpy as np
@@ -97,6 +97,7 @@ class Sweep(Common):
     algorithm: str
     activation: str
     late: Late
+    on_failure: Literal["raise", "continue"]
     baseline: bool
     warmup: int | None  # None: until calls stop getting faster
 
@@ -166,6 +167,13 @@ def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> 
                 default=late,
                 show_default=True,
                 help="How the library treats late data.",
+            ),
+            click.option(
+                "--on-failure",
+                type=click.Choice(["raise", "continue"]),
+                default="raise",
+                show_default=True,
+                help="`on_failure` of the communicator. No rank dies here.",
             ),
             click.option("--baseline/--no-baseline", default=True, help="Measure MPI too."),
             click.option(

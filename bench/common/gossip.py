@@ -9,8 +9,10 @@ import numpy as np
 
 import pycollectives as pc
 
+from . import workers
 from .patterns import PERIOD
 from .summary import Summary
+from .workers import bytes_of_model
 from .workload import parse_slowdown, show_slowdown
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .output import Domain, Record
+    from .output import Record
     from .timing import Timeline, Window
 
 ALLREDUCE = "allreduce"
@@ -31,7 +33,6 @@ COLLECTIVES = {
     "a2cid2": "pairwise_averaging",
 }
 METHODS = tuple(COLLECTIVES)
-ITEM = 4  # bytes of a float32
 
 TORN = 1e-4  # allowed relative difference of a model's elements: many averages in float32, each with 6e-8
 LOST = 0.25  # allowed error of the mean, relative to the smallest effect of one delta
@@ -51,16 +52,6 @@ def parse_methods(text: str) -> list[str]:
 def parse_model_bytes(text: str) -> list[int]:
     """Parse sizes of float32 models, separated by commas."""
     return [bytes_of_model(part.strip()) for part in text.split(",")]
-
-
-def bytes_of_model(text: str) -> int:
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
-    if not (ITEM <= size < 1e15 and size % ITEM == 0):
-        raise ValueError(f"expected positive multiples of {ITEM}, got {text!r}")
-    return int(size)
 
 
 @dataclass(frozen=True)
@@ -186,19 +177,10 @@ def audit_models(finals: Sequence[Final], *, equal: bool) -> list[str]:
 # --- Cells ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The common setting of a table's cells."""
-
-    ranks: int
-    domain: Domain
+@dataclass(frozen=True, kw_only=True)
+class Setting(workers.Setting):
     topology: str
-    bytes: int
-    compute: float  # seconds
-    iterations: int
     warmup: int
-    seed: int
-    verify: bool
 
 
 @dataclass(frozen=True)
@@ -259,14 +241,7 @@ def setting_record(setting: Setting, collective: str, method: str) -> Record:
         "collective": collective,
         "method": method,
         "topology": setting.topology,
-        "path": setting.domain.path,
-        "ranks": setting.ranks,
-        "ranks_per_node": setting.domain.ranks_per_node,
-        "bytes": setting.bytes,
-        "model_bytes": setting.bytes,
-        "dtype": "float32",
-        "seed": setting.seed,
-        "iterations": setting.iterations,
+        **setting.keys(),
     }
 
 

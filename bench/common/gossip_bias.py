@@ -14,7 +14,8 @@ import numpy as np
 
 import pycollectives as pc
 
-from .gossip import ITEM, setting_record, slowdown_record
+from .gossip import setting_record, slowdown_record
+from .workers import ITEM
 
 if TYPE_CHECKING:
     from mpi4py import MPI

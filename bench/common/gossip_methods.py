@@ -12,9 +12,10 @@ from mpi4py import MPI
 
 import pycollectives as pc
 
-from .errors import RunError
-from .gossip import ITEM, Final, Outcome, audit_models, pattern, step_of
+from .errors import require_none
+from .gossip import Final, Outcome, audit_models, pattern, step_of
 from .timing import SleepingBarrier, Timeline, Window
+from .workers import ITEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -262,10 +263,4 @@ def run_method(comm: MPI.Comm, method: Method, *, compute: float, window: Window
 
 def verify(comm: MPI.Comm, name: str, outcomes: Sequence[Outcome] | None, *, equal: bool) -> None:
     """Raise RunError on every rank if an applied delta was lost or counted twice; collective."""
-    findings: list[str] = []
-    if outcomes is not None:
-        findings = audit_models([outcome.final for outcome in outcomes], equal=equal)
-    findings = comm.bcast(findings)
-    if findings:
-        shown = "\n  ".join(findings[:5])
-        raise RunError(f"{name}: {len(findings)} findings\n  {shown}")
+    require_none(comm, name, outcomes and audit_models([outcome.final for outcome in outcomes], equal=equal))

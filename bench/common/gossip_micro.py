@@ -10,10 +10,11 @@ import numpy as np
 
 import pycollectives as pc
 
-from .errors import RunError
-from .gossip import ITEM, ExchangeCell, Final, audit_models, pattern, step_of
+from .errors import require_none
+from .gossip import ExchangeCell, Final, audit_models, pattern, step_of
 from .summary import Summary
 from .timing import BLOCKS, SleepingBarrier
+from .workers import ITEM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,9 +106,7 @@ class Exchanger:
     def verify(self) -> None:
         """After `averages`, raise RunError on every rank if models are not the mean of the initial ones; collective."""
         finals = self._comm.gather(Final.of(self._model, 1))
-        findings = self._comm.bcast(audit_models(finals, equal=True) if finals is not None else None)
-        if findings:
-            raise RunError(f"exchange: {len(findings)} findings\n  " + "\n  ".join(findings[:5]))
+        require_none(self._comm, "exchange", finals and audit_models(finals, equal=True))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from pycollectives.hop import modes
 from pycollectives.simulation.hop import HopSummary, largest_gap, simulate_hop
 
+from . import workers
 from .gossip import TORN, Slowdown, pattern
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from pycollectives.topology import Topology
 
-    from .output import Domain, Record
+    from .output import Record
 
 STANDARD = "standard"
 
@@ -65,19 +66,10 @@ class Delays:
         return np.where(slow, self.factor * compute, compute)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The common setting of a table's cells."""
-
-    ranks: int
-    domain: Domain
+@dataclass(frozen=True, kw_only=True)
+class Setting(workers.Setting):
     graph: str
     max_ig: int
-    bytes: int
-    compute: float  # seconds
-    iterations: int
-    seed: int
-    verify: bool
 
 
 @dataclass(frozen=True)
@@ -152,17 +144,10 @@ def hop_record(setting: Setting, cell: HopCell, standard: HopCell) -> Record:
         "collective": "hop",
         "mode": cell.mode,
         "graph": setting.graph,
-        "path": setting.domain.path,
-        "ranks": setting.ranks,
-        "ranks_per_node": setting.domain.ranks_per_node,
         "max_ig": setting.max_ig,
-        "bytes": setting.bytes,
-        "model_bytes": setting.bytes,
-        "dtype": "float32",
+        **setting.keys(),
         "compute_ms": setting.compute * 1e3,
         "slowdown": str(cell.delays),
-        "seed": setting.seed,
-        "iterations": setting.iterations,
         "iterations_per_s": round(cell.summary.iterations_per_s, 4),
         "ideal_iterations_per_s": round(cell.ideal.iterations_per_s, 4),
         "of_ideal": round(cell.summary.iterations_per_s / cell.ideal.iterations_per_s, 4),

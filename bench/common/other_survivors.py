@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["BASELINES", "Measured", "measure", "require_installed"]
-
 WORKERS = Path(__file__).parent
 LIMIT_S = 180.0
 """For the start of all processes, and after each kill."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import operator
 import os
 import platform
 import sys
@@ -17,6 +19,7 @@ from rich.progress import Progress
 
 import pycollectives as pc
 from pycollectives.diagnostics.provenance import commit_of
+from pycollectives.support.machine import cpu_model
 
 from .errors import RunError
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from .policies import PolicyName
 
 Record = dict[str, Any]
+Source = dict[str, str | None]
+"""The result of `origin`."""
 
 
 class Records:
@@ -84,6 +89,8 @@ class Column:
     name: str
     precision: int = 2
     least_width: int = WIDTH
+    key: str = ""
+    """Of its value in a record; "latency_us.p50" is one of an object."""
 
     @property
     def width(self) -> int:
@@ -110,12 +117,32 @@ class Table:
         first, *rest = self.columns
         return f"# {first.name}".ljust(self.first_width) + "".join(column.name.rjust(column.width) for column in rest)
 
+    def row_of(self, record: Record) -> str:
+        """Return the row of a record, by the keys of the columns."""
+        return self.row([functools.reduce(operator.getitem, column.key.split("."), record) for column in self.columns])
+
     def row(self, values: Sequence[float | str | None]) -> str:
         """Return a row as text; None prints as '-'."""
         (first, value), *rest = zip(self.columns, values, strict=True)
         return first.cell(value).ljust(self.first_width) + "".join(
             column.cell(value).rjust(column.width) for column, value in rest
         )
+
+
+@dataclass(frozen=True)
+class Report:
+    """Prints a table's head, then a row of each record, and writes the records with their origin."""
+
+    table: Table
+    records: Records
+    source: Source
+
+    def __post_init__(self) -> None:
+        print(self.table.head(), flush=True)
+
+    def add(self, record: Record) -> None:
+        print(self.table.row_of(record), flush=True)
+        self.records.write({**record, **self.source})
 
 
 def print_plan(sweep: Sweep, policies: list[PolicyName], ranks: int) -> None:
@@ -145,9 +172,10 @@ def policy_table(
             *notes,
             f"dtype {sweep.dtype}, late {sweep.late}, algorithm {sweep.algorithm}, "
             + (f"activation {sweep.activation}, " if sweep.activation != "auto" else "")
+            + (f"on_failure={sweep.on_failure}, " if sweep.on_failure != "raise" else "")
             + f"seed {sweep.seed}",
             f"iterations {sweep.iterations}, results {'verified' if sweep.verify else 'not verified'}",
-            f"{origin['mpi']}, commit {origin['commit']}",
+            made_with(origin),
         ],
         columns,
     )
@@ -189,23 +217,13 @@ def mpi_name(library_version: str) -> str:
 
 
 def machine() -> str:
-    parts = [_cpu_model(), f"{os.cpu_count()} cores", platform.system()]
+    parts = [cpu_model(), f"{os.cpu_count()} cores", platform.system()]
     if cluster := os.environ.get("CLUSTER"):  # of tools/hosts
         parts.append(cluster)
     return ", ".join(parts)
 
 
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.machine()
-
-
-def origin(library_version: str) -> dict[str, str | None]:
+def origin(library_version: str) -> Source:
     """Return the keys of every record."""
     return {"commit": commit_of(BENCH.parent), "mpi": mpi_name(library_version), "machine": machine()}
 
@@ -232,6 +250,15 @@ class Domain:
             raise RunError(str(error)) from error
         with communicator:
             return cls(int(getattr(communicator, "ranks_per_node", None) or 1))
+
+
+def made_with(source: Source) -> str:
+    """Return the last line of a table's head."""
+    return f"{source['mpi']}, commit {source['commit']}"
+
+
+def verified(what: str, is_verified: bool) -> str:
+    return f"{what} {'verified' if is_verified else 'not verified'}"
 
 
 def version() -> str:

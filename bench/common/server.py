@@ -11,6 +11,7 @@ import numpy as np
 from pycollectives.servers import sync as models
 from pycollectives.simulation.parameter_server import ServerSummary, simulate
 
+from . import workers
 from .gossip import LOST, TORN, step_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pycollectives.servers import ServerStatistics
 
     from .gossip import Slowdown
-    from .output import Domain, Record
+    from .output import Record
 
     Floats = NDArray[np.float64]
 
@@ -104,19 +105,10 @@ class Speeds:
         return np.random.default_rng(seed).uniform(self.least, self.most, workers)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The common setting of a table's cells."""
-
-    ranks: int
-    domain: Domain
-    bytes: int
-    compute: float  # seconds
+@dataclass(frozen=True, kw_only=True)
+class Setting(workers.Setting):
     speeds: Speeds
     slowdown: Slowdown
-    iterations: int
-    seed: int
-    verify: bool
 
     def check(self, servers: Servers, *, micro: bool) -> None:
         """Raise ValueError if these servers leave no worker, or a slow rank is no worker."""
@@ -251,24 +243,17 @@ def audit(sync: str, outcomes: Sequence[Outcome]) -> list[str]:
 
 def server_record(setting: Setting, servers: Servers, cell: ServerCell, bsp: ServerCell) -> Record:
     """Return the keys of a cell; the caller adds the origin. `bsp`: BSP with the same speeds."""
-    ideal, workers = cell.ideal, cell.outcomes
+    ideal, outcomes = cell.ideal, cell.outcomes
     return {
         "bench": "server",
         "collective": "parameter_server",
         "sync": cell.sync,
         "servers": str(servers),
-        "path": setting.domain.path,
-        "ranks": setting.ranks,
-        "ranks_per_node": setting.domain.ranks_per_node,
-        "workers": len(workers),
-        "bytes": setting.bytes,
-        "model_bytes": setting.bytes,
-        "dtype": "float32",
+        "workers": len(outcomes),
+        **setting.keys(),
         "compute_ms": setting.compute * 1e3,
         "speeds": str(setting.speeds),
         "slowdown": str(setting.slowdown),
-        "seed": setting.seed,
-        "iterations": setting.iterations,
         "iterations_per_s": round(cell.iterations_per_s, 4),
         "ideal_iterations_per_s": round(ideal.iterations_per_s, 4),
         "of_ideal": round(cell.iterations_per_s / ideal.iterations_per_s, 4),
@@ -278,10 +263,10 @@ def server_record(setting: Setting, servers: Servers, cell: ServerCell, bsp: Ser
         "waiting_fraction": round(cell.waiting_fraction, 5),
         "ideal_waiting_fraction": round(ideal.waiting_fraction, 5),
         "staleness_mean": round(cell.staleness_mean, 4),
-        "supersteps": workers[0].supersteps,
-        "superstep_ms": _milliseconds(workers[0].superstep_s),
-        "slack_ms": _milliseconds(workers[0].slack_s),
-        "used": sum(outcome.used for outcome in workers),
+        "supersteps": outcomes[0].supersteps,
+        "superstep_ms": _milliseconds(outcomes[0].superstep_s),
+        "slack_ms": _milliseconds(outcomes[0].slack_s),
+        "used": sum(outcome.used for outcome in outcomes),
         "verified": setting.verify,
     }
 

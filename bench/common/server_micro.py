@@ -12,9 +12,10 @@ from mpi4py import MPI
 import pycollectives as pc
 
 from .errors import RunError
-from .gossip import ITEM, pattern, step_of
+from .gossip import pattern, step_of
 from .summary import Summary
 from .timing import BLOCKS, SleepingBarrier
+from .workers import ITEM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -169,14 +170,8 @@ def micro_record(setting: Setting, servers: Servers, cell: MicroCell) -> Record:
         "sync": "asp",
         "mode": "micro",
         "servers": str(servers),
-        "path": setting.domain.path,
-        "ranks": setting.ranks,
-        "ranks_per_node": setting.domain.ranks_per_node,
         "workers": workers,
-        "bytes": setting.bytes,
-        "model_bytes": setting.bytes,
-        "dtype": "float32",
-        "iterations": setting.iterations,
+        **setting.keys(),
         "latency_us": cell.latency.as_json(),
         "push_pulls_per_s": round(1e6 * workers / cell.latency.mean, 4),
         "baseline": "MPI_Recv_init, MPI_Send and MPI_Sendrecv",

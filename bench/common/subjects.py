@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from mpi4py import MPI
@@ -18,7 +18,7 @@ import pycollectives as pc
 from .arrays import HOST
 from .audit import Call, CallHistory, audit_calls
 from .cells import Cell
-from .errors import RunError
+from .errors import RunError, require_none
 from .ideal import policy_waits, synchronous_waits
 from .mpi_subjects import MpiAllreduce, Operand, Source
 from .summary import Summary
@@ -69,10 +69,12 @@ class PartialAllreduce:
         algorithm: str,
         activation: str = "auto",
         ranks_per_node: int | None,
+        on_failure: Literal["raise", "continue"] = "raise",
     ) -> None:
         self._comm = comm
         self._operand = operand
         self._policy = policy
+        self._on_failure = on_failure
         self._late = late
         self._algorithm = algorithm
         self._activation = activation
@@ -92,7 +94,8 @@ class PartialAllreduce:
         self._history = CallHistory()
         self.active.append([])
         self.initiators.append([])
-        communicator = self._open.enter_context(pc.Communicator(self._comm, ranks_per_node=self._ranks_per_node))
+        made = pc.Communicator(self._comm, ranks_per_node=self._ranks_per_node, on_failure=self._on_failure)
+        communicator = self._open.enter_context(made)
         try:
             collective = communicator.partial_allreduce(
                 self._source.buffer,
@@ -151,13 +154,9 @@ class PartialAllreduce:
 
     def _audit(self) -> None:
         histories = self._comm.gather(self._history)
-        findings: list[str] = []
-        if histories is not None:
-            findings = audit_calls(histories, late=self._late, quorum=self._policy.least_contributors(self._comm.size))
-        findings = self._comm.bcast(findings)
-        if findings:
-            shown = "\n  ".join(findings[:5])
-            raise RunError(f"{self._policy} at {self._operand.bytes} bytes: {len(findings)} findings\n  {shown}")
+        quorum = self._policy.least_contributors(self._comm.size)
+        findings = histories and audit_calls(histories, late=self._late, quorum=quorum)
+        require_none(self._comm, f"{self._policy} at {self._operand.bytes} bytes", findings)
 
 
 def measure_cell(
@@ -179,6 +178,7 @@ def measure_cell(
         algorithm=sweep.algorithm,
         activation=sweep.activation,
         ranks_per_node=sweep.ranks_per_node,
+        on_failure=sweep.on_failure,
     )
     theirs = [baseline(comm, operand) for baseline in baselines]
     samples, *others = measure(comm, [ours, *theirs], procedure)

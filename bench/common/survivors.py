@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from .policies import PolicyName
 
-__all__ = ["Program", "load_libraries", "make_program"]
-
 COUNT = 1024
 """Elements of a model."""
 

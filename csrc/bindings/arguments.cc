@@ -1,34 +1,19 @@
 // Translates Python's names to the engine's options.
 #include <cmath>
-#include <map>
-#include <stdexcept>
 
 #include "bindings/bindings.h"
 
 namespace pyc {
-namespace {
-
-template <class Value>
-Value lookup(const std::map<std::string, Value>& table, const std::string& name, const char* what) {
-  const auto found = table.find(name);
-  if (found != table.end()) return found->second;
-  std::string expected;
-  for (const auto& [key, value] : table) expected += (expected.empty() ? "" : ", ") + key;
-  throw std::invalid_argument(std::string(what) + ": expected one of " + expected + ", got '" + name + "'");
-}
-
-}  // namespace
-
 DataType data_type(const std::string& name) {
   std::map<std::string, DataType> table;
   for (int i = 0; i < kDataTypes; ++i) table[std::string(name_of(DataType(i)))] = DataType(i);
-  return lookup(table, name, "dtype");
+  return named(table, name, "dtype");
 }
 
 ReduceOp reduce_op(const std::string& name) {
   std::map<std::string, ReduceOp> table;
   for (int i = 0; i < kReduceOps; ++i) table[std::string(name_of(ReduceOp(i)))] = ReduceOp(i);
-  return lookup(table, name, "op");
+  return named(table, name, "op");
 }
 
 PartialAllreduceOptions options_from(const py::dict& arguments) {
@@ -43,21 +28,21 @@ PartialAllreduceOptions options_from(const py::dict& arguments) {
   };
   PartialAllreduceOptions options;
   const auto policy = take("policy", std::string("solo"));
-  options.policy.kind = lookup<Kind>({{"solo", Kind::kSolo},
-                                      {"majority", Kind::kAnyOf},
-                                      {"any_of", Kind::kAnyOf},
-                                      {"all_of", Kind::kAllOf},
-                                      {"quorum", Kind::kQuorum},
-                                      {"full", Kind::kFull}},
-                                     policy, "policy");
+  options.policy.kind = named<Kind>({{"solo", Kind::kSolo},
+                                     {"majority", Kind::kAnyOf},
+                                     {"any_of", Kind::kAnyOf},
+                                     {"all_of", Kind::kAllOf},
+                                     {"quorum", Kind::kQuorum},
+                                     {"full", Kind::kFull}},
+                                    policy, "policy");
   const int count = take("policy_size", 0);
   options.policy.count = policy == "majority" ? 1 : count;
   options.policy.seed = take("seed", std::uint64_t{0});
   options.policy.grace = take("grace", 0.0);
-  options.late = lookup<Late>({{"accumulate", Late::kAccumulate}, {"replace", Late::kReplace}, {"drop", Late::kDrop}},
-                              take("late", std::string("accumulate")), "late");
-  options.missed = lookup<Missed>({{"latest", Missed::kLatest}, {"sum", Missed::kSum}},
-                                  take("missed", std::string("latest")), "missed");
+  options.late = named<Late>({{"accumulate", Late::kAccumulate}, {"replace", Late::kReplace}, {"drop", Late::kDrop}},
+                             take("late", std::string("accumulate")), "late");
+  options.missed = named<Missed>({{"latest", Missed::kLatest}, {"sum", Missed::kSum}},
+                                 take("missed", std::string("latest")), "missed");
   options.max_staleness = take("max_staleness", std::optional<std::uint64_t>());
   options.activation = take("activation", std::string("tree"));
   options.algorithm = take("algorithm", std::string("recursive_doubling"));

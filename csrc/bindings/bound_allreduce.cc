@@ -1,10 +1,11 @@
 #include "bindings/bound_allreduce.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
+#include <thread>
 
 #include "bindings/c_api.h"
-#include "bindings/c_functions.h"
 #include "core/error.h"
 #include "core/hot.h"
 #include "memory/memory.h"
@@ -36,25 +37,14 @@ class ContiguousView {
 
 }  // namespace
 
-/// Refuses a second thread in a call of the same collective, which would corrupt it.
-class BoundPartialAllreduce::ExclusiveUse {
- public:
-  PYC_HOT explicit ExclusiveUse(BoundPartialAllreduce& bound) : in_use_(bound.in_use_) {
-    if (in_use_.test_and_set(std::memory_order_acquire)) refuse((*bound).options().name);
-  }
-  ~ExclusiveUse() { in_use_.clear(std::memory_order_release); }
-  ExclusiveUse(const ExclusiveUse&) = delete;
-  ExclusiveUse& operator=(const ExclusiveUse&) = delete;
-
- private:
-  [[noreturn]] static void refuse(const std::string& name) {
-    throw std::runtime_error(name +
-                             ": called while another thread is in a call of this collective; one thread at a "
-                             "time, or one collective per thread");
-  }
-
-  std::atomic_flag& in_use_;
-};
+/// A second thread would corrupt the collective.
+PYC_HOT OneThread BoundPartialAllreduce::alone() {
+  return {in_use_, collective_->options().name, [](const std::string& name) {
+            throw std::runtime_error(name +
+                                     ": called while another thread is in a call of this collective; one thread at a "
+                                     "time, or one collective per thread");
+          }};
+}
 
 py::dict statistics_of(const PartialAllreduce& collective) {
   const PartialAllreduceStatistics counts = collective.statistics();
@@ -128,7 +118,7 @@ void BoundPartialAllreduce::set_default_timeout(py::handle timeout) {
 
 std::shared_ptr<Call> BoundPartialAllreduce::contribute_when_made(const std::byte* data,
                                                                   DeviceHandover::Producers producers) {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   const GilReleased released;
   contributor_->note_contribution();
   return collective_->contribute_when_made(data, producers, run_signal_handlers);
@@ -140,7 +130,7 @@ void BoundPartialAllreduce::finish_handing_over(Seconds limit) {
 
 bool BoundPartialAllreduce::is_late(const Call& call) {
   if (collective_->options().on_device) {
-    const ExclusiveUse use(*this);
+    const OneThread one = alone();
     const GilReleased released;
     finish_handing_over(default_limit_);
   }
@@ -148,7 +138,7 @@ bool BoundPartialAllreduce::is_late(const Call& call) {
 }
 
 void BoundPartialAllreduce::with_result(const std::function<void(std::shared_ptr<const std::byte>)>& use) {
-  const ExclusiveUse exclusive(*this);
+  const OneThread one = alone();
   const GilReleased released;
   ResultMemory memory = collective_->result();
   if (!memory) throw std::runtime_error(collective_->options().name + ": no result yet: contribute and wait first");
@@ -156,14 +146,24 @@ void BoundPartialAllreduce::with_result(const std::function<void(std::shared_ptr
 }
 
 void BoundPartialAllreduce::deposit(PyObject* data) {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   const ContiguousView view(is_plain(data) ? py::reinterpret_borrow<py::object>(data) : convert_(py::handle(data)));
   if (view.bytes() != bytes_) throw InternalError("a deposit of another length");
   collective_->deposit(static_cast<const std::byte*>(view.data()));
 }
 
+void BoundPartialAllreduce::keep(PyObject* data, DirectCalls::Kept kept) {
+  const ContiguousView view(is_plain(data) ? py::reinterpret_borrow<py::object>(data) : convert_(py::handle(data)));
+  py::array copy(dtype_, shape_);
+  if (bytes_ > 0) std::memcpy(copy.mutable_data(), view.data(), bytes_);
+  kept.number = collective_->contributions();
+  kept.values = std::move(copy);
+  if (collective_->options().late == PartialAllreduceOptions::Late::kReplace) direct_calls_.forget_all();
+  direct_calls_.keep(std::move(kept));
+}
+
 void BoundPartialAllreduce::receive_pending() {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   const GilReleased released;
   collective_->receive_pending();
 }
@@ -190,7 +190,7 @@ PYC_HOT bool BoundPartialAllreduce::is_plain(PyObject* data) const {
 }
 
 PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const void* data, Seconds limit) {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   contributor_->note_contribution();
   const GilReleased released(!brief_);
   return collective_->contribute(static_cast<const std::byte*>(data), limit);
@@ -201,13 +201,13 @@ PYC_HOT bool BoundPartialAllreduce::ends_at_once(const Call& call) const {
 }
 
 PYC_HOT bool BoundPartialAllreduce::test(Call& call) {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   const GilReleased released(!ends_at_once(call));
   return collective_->test(call);
 }
 
 PYC_HOT void BoundPartialAllreduce::wait(Call& call, Seconds limit) {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   if (call.given) return;
   if (ends_at_once(call) && collective_->test(call)) return;
   const GilReleased released;
@@ -215,14 +215,14 @@ PYC_HOT void BoundPartialAllreduce::wait(Call& call, Seconds limit) {
 }
 
 void BoundPartialAllreduce::start_flush() {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   const GilReleased released;
   finish_handing_over(default_limit_);
   collective_->start_flush(default_limit_);
 }
 
 void BoundPartialAllreduce::close() {
-  if (collective_->closed()) return;
+  if (collective_->options().on_device && collective_->closed()) return;
   const GilReleased released;
   try {
     finish_handing_over(default_limit_);
@@ -232,7 +232,7 @@ void BoundPartialAllreduce::close() {
 }
 
 RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   const GilReleased released;
   const Seconds begin = engine_->transport().now();
   const auto remaining = [&] {
@@ -265,7 +265,7 @@ std::size_t BoundPartialAllreduce::abort() {
 }
 
 PYC_HOT PyObject* BoundPartialAllreduce::result() {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   ResultMemory memory = collective_->result();
   if (!memory) throw std::runtime_error(collective_->options().name + ": no result yet: contribute and wait first");
   void* const data = const_cast<std::byte*>(memory.get());  // the array is not writable
@@ -295,7 +295,7 @@ PYC_HOT py::object BoundPartialAllreduce::receiver(PyObject* out) const {
 }
 
 PYC_HOT void BoundPartialAllreduce::write_result(const py::object& receiver) {
-  const ExclusiveUse use(*this);
+  const OneThread one = alone();
   auto* const into = reinterpret_cast<std::byte*>(py::detail::array_proxy(receiver.ptr())->data);
   const GilReleased released(!small_);
   if (!collective_->read_result(into)) throw InternalError("a call was given no result");

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/bound.h"
+#include "bindings/direct_calls.h"
 #include "c_api/allreduce_handle.h"
 #include "schedule/schedule.h"
 
@@ -46,6 +48,7 @@ class BoundPartialAllreduce {
   /// Afterwards `call.info` describes the round.
   void wait(Call& call, Seconds limit);
   void start_flush();
+  /// On a device, it may be called again.
   void close();
   RoundInfo flush(Seconds limit);
   /// Whether this thread has contributed since the last flush.
@@ -65,13 +68,22 @@ class BoundPartialAllreduce {
   /// The handle of calls from C, which lives as long as this object.
   pyc_collective* c_handle(Seconds default_limit);
 
+  /// See direct_calls.h.
+  DirectCalls& direct_calls() { return direct_calls_; }
+  /// Keeps a copy of the newest contribution for Python. `kept` has the rest.
+  void keep(PyObject* data, DirectCalls::Kept kept);
+
+  Seconds now() const { return engine_->transport().now(); }
   bool in_own_process() const { return engine_->is_in_own_process(); }
   const Schedule* schedule() const { return collective_->schedule(); }
   PartialAllreduce& operator*() { return *collective_; }
 
- private:
-  class ExclusiveUse;
+ protected:
+  Engine& engine() { return *engine_; }
+  std::size_t bytes() const { return bytes_; }
 
+ private:
+  OneThread alone();
   bool is_plain(PyObject* data) const;
   std::shared_ptr<Call> hand_over(const void* data, Seconds limit);
   bool ends_at_once(const Call& call) const;
@@ -91,6 +103,7 @@ class BoundPartialAllreduce {
   py::object convert_;
   py::object writable_;
   std::shared_ptr<Engine> engine_;
+  DirectCalls direct_calls_;
 };
 
 }  // namespace pyc

@@ -25,34 +25,22 @@ PairwiseOptions pairwise_options(const py::dict& arguments) {
   return options;
 }
 
-BoundPairwise::BoundPairwise(std::shared_ptr<PairwiseAveraging> made) : collective_(std::move(made)) {}
-
 void BoundPairwise::read_kept(const py::buffer& out) {
-  const py::buffer_info memory = checked(out, true, collective_->held_type());
-  const GilReleased released;
-  collective_->read_kept(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
+  const py::buffer_info memory = checked(out, true, (**this).held_type());
+  without_gil([&] { (**this).read_kept(static_cast<std::byte*>(memory.ptr), run_signal_handlers); });
 }
 
 void BoundPairwise::replace_held(const py::buffer& before, const py::buffer& values) {
-  const py::buffer_info old = checked(before, false, collective_->held_type());
-  const py::buffer_info memory = checked(values, false, collective_->held_type());
-  const GilReleased released;
-  collective_->replace_held(static_cast<const std::byte*>(old.ptr), static_cast<const std::byte*>(memory.ptr),
-                            run_signal_handlers);
-}
-
-void BoundPairwise::pause(const py::object& timeout) {
-  const Seconds limit = timeout_from(timeout);
-  const GilReleased released;
-  collective_->pause(limit, run_signal_handlers);
+  const py::buffer_info old = checked(before, false, (**this).held_type());
+  const py::buffer_info memory = checked(values, false, (**this).held_type());
+  without_gil([&] {
+    (**this).replace_held(static_cast<const std::byte*>(old.ptr), static_cast<const std::byte*>(memory.ptr),
+                          run_signal_handlers);
+  });
 }
 
 py::dict BoundPairwise::statistics() {
-  PairwiseStatistics all;
-  {
-    const GilReleased released;
-    all = collective_->statistics();
-  }
+  const PairwiseStatistics all = without_gil([this] { return (**this).statistics(); });
   py::dict out;
   out["begun"] = all.begun;
   out["begun_between_nodes"] = all.begun_between_nodes;
@@ -62,18 +50,18 @@ py::dict BoundPairwise::statistics() {
   out["applied"] = all.applied;
   out["staleness_sum"] = all.staleness_sum;
   out["staleness_max"] = all.staleness_max;
-  out["waited"] = all.waited + collective_->waited();
-  out["memory_bytes"] = collective_->memory_bytes();
+  out["waited"] = all.waited + (**this).waited();
+  out["memory_bytes"] = (**this).memory_bytes();
   return out;
 }
 
 py::buffer_info BoundPairwise::checked(const py::buffer& buffer, bool writable, DataType type) const {
   py::buffer_info memory = buffer.request(writable);
-  const std::size_t expected = collective_->options().count * size_of(type);
+  const std::size_t expected = (**this).options().count * size_of(type);
   const auto got = static_cast<std::size_t>(memory.size * memory.itemsize);
   if (got != expected) {
-    throw std::invalid_argument(collective_->options().name + ": expected " + std::to_string(expected) +
-                                " bytes, got " + std::to_string(got));
+    throw std::invalid_argument((**this).options().name + ": expected " + std::to_string(expected) + " bytes, got " +
+                                std::to_string(got));
   }
   return memory;
 }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/bound.h"
 #include "bindings/calls.h"
-#include "bindings/protocol.h"
 #include "services/neighbor_averaging/pairwise_averaging.h"
 
 namespace pyc {
@@ -15,24 +15,17 @@ namespace pyc {
 /// From keyword arguments, which are too many to pass by position.
 PairwiseOptions pairwise_options(const py::dict& arguments);
 
-class BoundPairwise {
+class BoundPairwise : public BoundCollective<PairwiseAveraging> {
  public:
-  explicit BoundPairwise(std::shared_ptr<PairwiseAveraging> made);
+  using BoundCollective::BoundCollective;
 
   void read_kept(const py::buffer& out);
   void replace_held(const py::buffer& before, const py::buffer& values);
-  void pause(const py::object& timeout);
   py::dict statistics();
-
-  PairwiseAveraging& operator*() { return *collective_; }
-  const std::shared_ptr<PairwiseAveraging>& shared() const { return collective_; }
 
  protected:
   /// The host memory of a model's elements of that type.
   py::buffer_info checked(const py::buffer& buffer, bool writable, DataType type) const;
-
- private:
-  std::shared_ptr<PairwiseAveraging> collective_;
 };
 
 template <class Bound>
@@ -41,17 +34,13 @@ void bind_what_needs_no_array(py::handle type) {
       .method("read_kept", "out", [](Bound& b, const py::buffer& out) { b.read_kept(out); })
       .method("replace_held", "before, values",
               [](Bound& b, const py::buffer& before, const py::buffer& values) { b.replace_held(before, values); })
-      .method("pause", "*, timeout=None", [](Bound& b, const py::object& timeout) { b.pause(timeout); })
-      .method("resume", "",
-              [](Bound& b) {
-                const GilReleased released;
-                (*b).resume();
-              })
+      .method("pause", "*, timeout=None",
+              [](Bound& b, Timeout timeout) { without_gil([&] { (*b).pause(timeout, run_signal_handlers); }); })
+      .method("resume", "", [](Bound& b) { without_gil([&] { (*b).resume(); }); })
       .method("set_told", "dead", [](Bound& b, const std::vector<Rank>& dead) { (*b).set_told(dead); })
       .method("statistics", "", [](Bound& b) { return b.statistics(); })
       .property("held_dtype_name", [](Bound& b) { return std::string(name_of((*b).held_type())); });
   define_protocol<Bound>(Definitions(type));
-  define_leave<Bound>(Definitions(type));
 }
 
 }  // namespace pyc

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/gil.h"
+
 namespace pyc {
 
 namespace py = pybind11;
@@ -72,27 +74,36 @@ struct CallBy<Return (Self::*)(Arguments...) const> {
 template <class Function>
 using Call = CallBy<decltype(&Function::operator())>;
 
-/// Wraps a pointer to a member or a function in a callable type.
-template <auto Pointer>
+/// Wraps a pointer to a member or a function in a callable type, which calls it without the GIL if `WithoutGil`.
+template <auto Pointer, bool WithoutGil = false>
 struct Pointed;
-template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...)>
-struct Pointed<Pointer> {
+template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...), bool WithoutGil>
+struct Pointed<Pointer, WithoutGil> {
   Return operator()(Self& self, Arguments... arguments) const {
+    const GilReleased released(WithoutGil);
     return (self.*Pointer)(std::forward<Arguments>(arguments)...);
   }
 };
-template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...) const>
-struct Pointed<Pointer> {
+template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...) const, bool WithoutGil>
+struct Pointed<Pointer, WithoutGil> {
   Return operator()(const Self& self, Arguments... arguments) const {
+    const GilReleased released(WithoutGil);
     return (self.*Pointer)(std::forward<Arguments>(arguments)...);
   }
 };
-template <class Return, class... Arguments, Return (*Pointer)(Arguments...)>
-struct Pointed<Pointer> {
-  Return operator()(Arguments... arguments) const { return Pointer(std::forward<Arguments>(arguments)...); }
+template <class Return, class... Arguments, Return (*Pointer)(Arguments...), bool WithoutGil>
+struct Pointed<Pointer, WithoutGil> {
+  Return operator()(Arguments... arguments) const {
+    const GilReleased released(WithoutGil);
+    return Pointer(std::forward<Arguments>(arguments)...);
+  }
 };
 
 }  // namespace detail
+
+/// A function or member to define, called without the GIL. Its parameters and its result are no Python objects.
+template <auto Pointer>
+inline constexpr detail::Pointed<Pointer, true> kWithoutGil{};
 
 /// Defines functions of a module or a class. Each is a pointer, or a lambda without captures.
 class Definitions {

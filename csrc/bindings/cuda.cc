@@ -18,10 +18,7 @@ constexpr auto kBuiltWithout = "it was built with PYC_CUDA=OFF";
 py::dict cuda_availability() {
   using namespace py::literals;
 #if defined(PYC_WITH_CUDA)
-  const cuda::Availability found = [] {
-    const GilReleased released;
-    return cuda::availability_in_use();
-  }();
+  const cuda::Availability found = without_gil(cuda::availability_in_use);
   py::list devices;
   for (const cuda::DeviceDescription& device : found.devices) {
     const auto capability = std::to_string(device.major) + "." + std::to_string(device.minor);
@@ -58,10 +55,7 @@ std::shared_ptr<Executor> executor_in_use([[maybe_unused]] int ordinal) {
 void bind_cuda(py::module_& m) {
   Definitions(m)
       .function<&cuda_availability>("cuda_availability", "")
-      .function("device_of", "data", [](std::uintptr_t data) {
-        const GilReleased released;
-        return device_of(data);
-      });
+      .function("device_of", "data", kWithoutGil<&device_of>);
 #if defined(PYC_WITH_CUDA)
   m.attr("_use_driver") = py::capsule(reinterpret_cast<void*>(&cuda::use_driver));
 #endif

@@ -15,7 +15,7 @@
 namespace pyc {
 namespace {
 
-class BoundDeviceAllreduce {
+class BoundDeviceAllreduce final : public BoundPartialAllreduce {
  public:
   using Holder = std::unique_ptr<BoundDeviceAllreduce, DeletedWithoutGil<BoundDeviceAllreduce>>;
 
@@ -31,9 +31,9 @@ class BoundDeviceAllreduce {
       shown = executor->allocate(bytes);
       return executor;
     };
-    auto made = PartialAllreduce::create_on_device(engine, open, options, nodes, timeout, run_signal_handlers);
+    auto made = PartialAllreduce::create(engine, host_memory(), options, nodes, timeout, run_signal_handlers, open);
     return Holder(
-        new BoundDeviceAllreduce(engine, executor, bytes, std::move(shown), std::move(made), std::move(caller)));
+        new BoundDeviceAllreduce(engine, std::move(made), std::move(executor), std::move(shown), std::move(caller)));
   }
 
   ~BoundDeviceAllreduce() {
@@ -44,29 +44,29 @@ class BoundDeviceAllreduce {
 
   /// Like pyc::device_of. A failing device fails the collective.
   std::optional<int> device_of(std::uintptr_t data) {
-    (*bound_).check_failure();
-    return (*bound_).on_device([&] { return pyc::device_of(data); });
+    (**this).check_failure();
+    return (**this).on_device([&] { return pyc::device_of(data); });
   }
 
   /// Earlier work of `streams` makes the values.
   std::shared_ptr<Call> contribute(std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
-    (*bound_).check_failure();
+    (**this).check_failure();
     std::vector<std::unique_ptr<Stream>> producers;
-    (*bound_).on_device([&] {
+    (**this).on_device([&] {
       for (const std::uintptr_t stream : streams) producers.push_back(executor_->stream_of_caller(stream));
     });
-    return bound_.contribute_when_made(memory_at(data), producers);
+    return contribute_when_made(memory_at(data), producers);
   }
 
   /// Copies the result to `out`, in the order of `stream`. Without a stream, the copy is complete on return.
   void give(std::uintptr_t out, std::optional<std::uintptr_t> stream) {
-    bound_.with_result([&](std::shared_ptr<const std::byte> result) {
-      (*bound_).check_failure();
-      (*bound_).on_device([&] {
-        poll_until(*engine_, [&] { return caller_->is_given(); });
+    with_result([&](std::shared_ptr<const std::byte> result) {
+      (**this).check_failure();
+      (**this).on_device([&] {
+        poll_until(engine(), [&] { return caller_->is_given(); });
         const std::unique_ptr<Stream> consumer = stream ? executor_->stream_of_caller(*stream) : nullptr;
         caller_->give(std::move(result), memory_at(out), consumer.get());
-        if (!consumer) poll_until(*engine_, [&] { return caller_->is_given(); });
+        if (!consumer) poll_until(engine(), [&] { return caller_->is_given(); });
       });
     });
   }
@@ -74,26 +74,21 @@ class BoundDeviceAllreduce {
   /// The address of the result that the application reads.
   std::uintptr_t shown() const { return reinterpret_cast<std::uintptr_t>(shown_.get()); }
 
-  void fetch(std::byte* to) { give(reinterpret_cast<std::uintptr_t>(to), std::nullopt); }
-  std::size_t bytes() const { return bytes_; }
-  BoundPartialAllreduce& bound() { return bound_; }
+  void fetch(py::array into) {
+    if (static_cast<std::size_t>(into.nbytes()) != bytes()) throw InternalError("a result of another size");
+    give(reinterpret_cast<std::uintptr_t>(into.mutable_data()), std::nullopt);
+  }
 
  private:
-  BoundDeviceAllreduce(std::shared_ptr<Engine> engine, std::shared_ptr<Executor> executor, std::size_t bytes,
-                       ExecutorMemory shown, std::shared_ptr<PartialAllreduce> made,
-                       std::unique_ptr<DeviceCaller> caller)
-      : engine_(engine),
+  BoundDeviceAllreduce(std::shared_ptr<Engine> engine, std::shared_ptr<PartialAllreduce> made,
+                       std::shared_ptr<Executor> executor, ExecutorMemory shown, std::unique_ptr<DeviceCaller> caller)
+      : BoundPartialAllreduce(std::move(engine), std::move(made)),
         executor_(std::move(executor)),
-        bytes_(bytes),
         shown_(std::move(shown)),
-        bound_(std::move(engine), std::move(made)),
         caller_(std::move(caller)) {}
 
-  std::shared_ptr<Engine> engine_;
   std::shared_ptr<Executor> executor_;
-  std::size_t bytes_;
   ExecutorMemory shown_;
-  BoundPartialAllreduce bound_;
   std::unique_ptr<DeviceCaller> caller_;  // destroyed first, because it may hold a result
 };
 
@@ -103,68 +98,31 @@ void bind_device_allreduce(py::module_& m) {
   using Bound = BoundDeviceAllreduce;
   const py::class_<Bound, Bound::Holder> type(m, "DevicePartialAllreduce", py::is_final());
   ClassDefinitions(type)
-      .constructor(
-          "engine, *, device, nodes, timeout=None, default_timeout=None, count, dtype_name, piece_bytes=" +
-              std::to_string(kPieceBytes) + ", name='', **policy",
-          [](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes, const py::object& timeout,
-             const py::object& default_timeout, std::size_t count, const std::string& dtype_name,
-             std::size_t piece_bytes, std::string name, const py::kwargs& policy) {
-            PartialAllreduceOptions options = options_from(policy);
-            options.piece_bytes = piece_bytes;
-            options.type = data_type(dtype_name);
-            options.count = count;
-            options.name = std::move(name);
-            const Seconds limit = timeout_from(timeout);
-            Bound::Holder bound;
-            {
-              const GilReleased released;
-              bound = Bound::make(engine, device, Nodes(std::move(nodes)), limit, options);
-            }
-            bound->bound().set_default_timeout(default_timeout);
-            return bound;
-          })
-      .method(
-          "contribute", "data, streams",
-          [](const py::object& self, std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
-            auto& b = self.cast<Bound&>();
-            return py::reinterpret_steal<py::object>(make_round(self.ptr(), b.bound(), b.contribute(data, streams)));
-          })
-      .method("device_of", "data",
-              [](Bound& b, std::uintptr_t data) {
-                const GilReleased released;
-                return b.device_of(data);
+      .constructor("engine, *, device, nodes, timeout=None, default_timeout=None, count, dtype_name, piece_bytes=" +
+                       std::to_string(kPieceBytes) + ", name='', **policy",
+                   [](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes, Timeout timeout,
+                      const py::object& default_timeout, std::size_t count, const std::string& dtype_name,
+                      std::size_t piece_bytes, std::string name, const py::kwargs& policy) {
+                     PartialAllreduceOptions options = options_from(policy);
+                     options.piece_bytes = piece_bytes;
+                     options.type = data_type(dtype_name);
+                     options.count = count;
+                     options.name = std::move(name);
+                     Bound::Holder bound = without_gil(
+                         [&] { return Bound::make(engine, device, Nodes(std::move(nodes)), timeout, options); });
+                     bound->set_default_timeout(default_timeout);
+                     return bound;
+                   })
+      .method("contribute", "data, streams",
+              [](const py::object& self, std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
+                auto& b = self.cast<Bound&>();
+                return py::reinterpret_steal<py::object>(make_round(self.ptr(), b, b.contribute(data, streams)));
               })
+      .method("device_of", "data", kWithoutGil<&Bound::device_of>)
       .method<&Bound::give>("give", "out, stream")
       .property<&Bound::shown>("shown")
-      .method("fetch", "into",
-              [](Bound& b, py::array into) {
-                if (static_cast<std::size_t>(into.nbytes()) != b.bytes())
-                  throw InternalError("a result of another size");
-                b.fetch(static_cast<std::byte*>(into.mutable_data()));
-              })
-      .method("start_flush", "", [](Bound& b) { b.bound().start_flush(); })
-      .method("flush", "*, timeout=None",
-              [](Bound& b, const py::object& timeout) {
-                const RoundInfo info = b.bound().flush(b.bound().limit_from(timeout.ptr()));
-                return py::reinterpret_steal<py::object>(make_round_info(info));
-              })
-      .method("leave", "", [](Bound& b) { b.bound().close(); })
-      .method("check_usable", "",
-              [](Bound& b) {
-                const GilReleased released;
-                (*b.bound()).check_usable();
-              })
-      .method("statistics", "", [](Bound& b) { return statistics_of(*b.bound()); })
-      .method("abort", "",
-              [](Bound& b) {
-                const GilReleased released;
-                return b.bound().abort();
-              })
-      .property("closed", [](Bound& b) { return (*b.bound()).closed(); })
-      .property("has_contributed", [](Bound& b) { return b.bound().has_contributed(); })
-      .property("rounds", [](Bound& b) { return (*b.bound()).rounds(); })
-      .property("name", [](Bound& b) { return (*b.bound()).options().name; })
-      .property("in_own_process", [](Bound& b) { return b.bound().in_own_process(); });
+      .method<&Bound::fetch>("fetch", "into");
+  define_partial_allreduce<Bound>(Definitions(type));
 }
 
 }  // namespace pyc

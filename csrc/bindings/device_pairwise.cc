@@ -60,8 +60,8 @@ class BoundDevicePairwise final : public BoundPairwise {
     };
     std::shared_ptr<PairwiseAveraging> made;
     try {
-      made = PairwiseAveraging::create_on_device(engine, open, options, memory_at(initial), nodes, timeout,
-                                                 run_signal_handlers);
+      made = PairwiseAveraging::create(engine, host_memory(), options, memory_at(initial), nodes, timeout,
+                                       run_signal_handlers, open);
     } catch (...) {
       if (interrupted) std::rethrow_exception(interrupted);
       throw;
@@ -141,30 +141,17 @@ void bind_device_pairwise(py::module_& m) {
   using Bound = BoundDevicePairwise;
   const py::class_<Bound, Bound::Holder> type(m, "DevicePairwiseAveraging", py::is_final());
   ClassDefinitions(type)
-      .constructor(
-          "engine, *, device, nodes, timeout=None, initial, streams, **arguments",
-          [](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes, const py::object& timeout,
-             std::uintptr_t initial, const CallersStreams& streams, const py::kwargs& arguments) {
-            const PairwiseOptions options = pairwise_options(arguments);
-            const Seconds limit = timeout_from(timeout);
-            const GilReleased released;
-            return Bound::make(engine, device, Nodes(std::move(nodes)), limit, options, initial, streams);
-          })
-      .method("device_of", "data",
-              [](Bound& b, std::uintptr_t data) {
-                const GilReleased released;
-                return b.device_of(data);
-              })
-      .method("read", "out, streams",
-              [](Bound& b, std::uintptr_t out, const CallersStreams& streams) {
-                const GilReleased released;
-                b.read(out, streams);
-              })
-      .method("apply", "delta, streams",
-              [](Bound& b, std::uintptr_t delta, const CallersStreams& streams) {
-                const GilReleased released;
-                b.apply(delta, streams);
-              })
+      .constructor("engine, *, device, nodes, timeout=None, initial, streams, **arguments",
+                   [](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes, Timeout timeout,
+                      std::uintptr_t initial, const CallersStreams& streams, const py::kwargs& arguments) {
+                     const PairwiseOptions options = pairwise_options(arguments);
+                     return without_gil([&] {
+                       return Bound::make(engine, device, Nodes(std::move(nodes)), timeout, options, initial, streams);
+                     });
+                   })
+      .method("device_of", "data", kWithoutGil<&Bound::device_of>)
+      .method("read", "out, streams", kWithoutGil<&Bound::read>)
+      .method("apply", "delta, streams", kWithoutGil<&Bound::apply>)
       .property<&Bound::shown>("shown")
       .method<&Bound::show>("show", "values, streams")
       .method<&Bound::fetch>("fetch", "into");

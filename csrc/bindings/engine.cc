@@ -144,11 +144,10 @@ std::string mpi_library_version() {
 using Neighbours = std::vector<std::tuple<Rank, std::int32_t, std::uint64_t>>;
 
 std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const Neighbours& neighbours,
-                               const std::string& progress, const py::object& exit_timeout) {
+                               const std::string& progress, Timeout exit_timeout) {
   MPI_Comm* const handle = PyMPIComm_Get(comm.ptr());
   if (handle == nullptr) throw py::error_already_set();
   const Progress how = progress_from(progress);
-  const Seconds limit = timeout_from(exit_timeout);
   const GilReleased released;  // duplicating is collective, and the progress thread may wait for the GIL
   auto transport = std::make_unique<MpiTransport>(*handle, local_ranks);
   std::string group = std::to_string(transport->group());
@@ -163,7 +162,7 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const N
   int world_rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
   FlightDump::instance().set_world_rank(world_rank);
-  OpenEngines::instance().add(engine, limit);
+  OpenEngines::instance().add(engine, exit_timeout);
   return engine;
 }
 
@@ -193,10 +192,7 @@ void bind_engine(py::module_& m) {
     return std::pair(own.number, own.started);
   });
   Definitions(m).function<&mpi_library_version>("mpi_library_version", "");
-  Definitions(m).function("close_all", "", [] {
-    const GilReleased released;
-    OpenEngines::instance().close_all();
-  });
+  Definitions(m).function("close_all", "", [] { without_gil([] { OpenEngines::instance().close_all(); }); });
   const py::class_<Engine, std::shared_ptr<Engine>> engine(m, "Engine");
   Definitions(engine)
       .function<&on_mpi>("mpi", "comm, *, local_ranks, neighbours=(), progress='thread', exit_timeout=60.0")
@@ -206,20 +202,15 @@ void bind_engine(py::module_& m) {
       .property<&Engine::is_in_own_process>("in_own_process")
       .property<&Engine::transport_name>("transport")
       .property("progress", [](const Engine& e) { return e.progress() == Progress::kThread ? "thread" : "caller"; })
-      .method(
-          "compare", "local, *, what, timeout=None",
-          [](Engine& e, const std::string& local, const std::string& what, const py::object& timeout) -> py::object {
-            const Seconds limit = timeout_from(timeout);
-            Engine::Texts all;
-            {
-              const GilReleased released;
-              all = e.compare(local, what, limit, run_signal_handlers);
-            }
-            if (!all) return py::none();
-            py::list texts;
-            for (const std::string& text : *all) texts.append(py::bytes(text));
-            return texts;
-          })
+      .method("compare", "local, *, what, timeout=None",
+              [](Engine& e, const std::string& local, const std::string& what, Timeout timeout) -> py::object {
+                const Engine::Texts all =
+                    without_gil([&] { return e.compare(local, what, timeout, run_signal_handlers); });
+                if (!all) return py::none();
+                py::list texts;
+                for (const std::string& text : *all) texts.append(py::bytes(text));
+                return texts;
+              })
       .method("advance", "",
               [](Engine& e) {
                 const GilReleased released;
@@ -228,32 +219,16 @@ void bind_engine(py::module_& m) {
                 return moved;
               })
       .method("close", "*, timeout=None",
-              [](Engine& e, const py::object& timeout) {
-                const Seconds limit = timeout_from(timeout);
-                const GilReleased released;
-                e.close(limit, run_signal_handlers);
-              })
-      .method("announce", "text",
-              [](Engine& e, const std::string& text) {
-                const GilReleased released;
-                e.announce(text);
-              })
+              [](Engine& e, Timeout timeout) { without_gil([&] { e.close(timeout, run_signal_handlers); }); })
+      .method("announce", "text", kWithoutGil<&Engine::announce>)
       .method("abort", "",
               [](const std::shared_ptr<Engine>& e) {
                 const GilReleased released;
                 e->abort();
                 keep_serving(e);
               })
-      .method("start_heartbeat", "*, machines, limit",
-              [](Engine& e, std::vector<int> machines, Seconds limit) {
-                const GilReleased released;
-                e.start_heartbeat(std::move(machines), limit);
-              })
-      .method("check_usable", "",
-              [](Engine& e) {
-                const GilReleased released;
-                e.check();
-              })
+      .method("start_heartbeat", "*, machines, limit", kWithoutGil<&Engine::start_heartbeat>)
+      .method("check_usable", "", kWithoutGil<&Engine::check>)
       .method("mpi_duplicate", "",
               [](Engine& e) -> py::object {
                 e.check_process();
@@ -271,28 +246,12 @@ void bind_engine(py::module_& m) {
                 const GilReleased released;
                 return transport == nullptr ? std::nullopt : transport->acknowledge_failed();
               })
-      .property("all_closed",
-                [](Engine& e) {
-                  const GilReleased released;
-                  return e.all_closed();
-                })
-      .method("stop", "failed",
-              [](Engine& e, const std::vector<Rank>& failed) {
-                const GilReleased released;
-                e.stop(failed);
-              })
+      .property("all_closed", kWithoutGil<&Engine::all_closed>)
+      .method("stop", "failed", kWithoutGil<&Engine::stop>)
       .method("supersede", "", [](const std::shared_ptr<Engine>& e) { OpenEngines::instance().supersede(e); })
-      .method("check_process", "", [](const Engine& e) { e.check_process(); })
-      .method("check_next_id", "",
-              [](Engine& e) {
-                const GilReleased released;
-                e.exclusively([&] { e.check_next_id(); });
-              })
-      .method("leave", "",
-              [](Engine& e) {
-                const GilReleased released;
-                e.exclusively([&] { e.leave(); });
-              })
+      .method<&Engine::check_process>("check_process", "")
+      .method("check_next_id", "", [](Engine& e) { without_gil([&] { e.exclusively([&] { e.check_next_id(); }); }); })
+      .method("leave", "", [](Engine& e) { without_gil([&] { e.exclusively([&] { e.leave(); }); }); })
       .method("flight_record", "", [](Engine& e) {
         e.check_process();
         const GilReleased released;

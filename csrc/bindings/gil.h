@@ -36,6 +36,13 @@ class GilReleased {
   PyThreadState* state_;
 };
 
+/// Calls `action` while other threads may run Python.
+template <class Action>
+auto without_gil(Action action) {
+  const GilReleased released;
+  return action();
+}
+
 /// A deleter without the GIL, for any thread: the destructor may wait for a thread that needs Python.
 template <class Owned>
 struct DeletedWithoutGil {

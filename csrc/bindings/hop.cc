@@ -1,6 +1,5 @@
 #include "services/hop/hop.h"
 
-#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -8,9 +7,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/bound.h"
 #include "bindings/calls.h"
-#include "bindings/one_thread.h"
-#include "bindings/protocol.h"
 #include "simulation/hop_simulation.h"
 
 namespace pyc {
@@ -56,51 +54,40 @@ std::vector<std::pair<Rank, Iteration>> pairs_from(const std::vector<HopUpdate>&
   return pairs;
 }
 
-class BoundHop {
+struct HopModel {
+  py::buffer_info model;
+};
+
+class BoundHop : HopModel, public BoundCollective<Hop> {  // the engine writes to the model until the collective ends
  public:
-  BoundHop(std::shared_ptr<Engine> engine, const py::buffer& model, const Nodes& nodes, Seconds timeout,
+  BoundHop(std::shared_ptr<Engine> engine, const py::buffer& values, const Nodes& nodes, Seconds timeout,
            HopOptions options)
-      : model_(requested(model, true, options.name, options.count)) {
-    const GilReleased released;
-    hop_ = Hop::create(std::move(engine), host_memory(), std::move(options), static_cast<std::byte*>(model_.ptr), nodes,
-                       timeout, run_signal_handlers);
+      : HopModel{requested(values, true, options.name, options.count)}, BoundCollective([&] {
+          return Hop::create(std::move(engine), host_memory(), std::move(options), static_cast<std::byte*>(model.ptr),
+                             nodes, timeout, run_signal_handlers);
+        }) {}
+
+  Iteration enter(Iteration last, Timeout timeout) {
+    return exclusively([&](Hop& hop) {
+      hop.enter(last, timeout, run_signal_handlers);
+      return hop.worker().iteration();
+    });
   }
 
-  Iteration enter(Iteration last, const py::object& timeout) {
-    const OneThread one(in_use_, hop_->name());
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    hop_->enter(last, limit, run_signal_handlers);
-    return hop_->worker().iteration();
-  }
-
-  void step(const py::buffer& delta, const py::object& timeout) {
-    const OneThread one(in_use_, hop_->name());
-    const py::buffer_info memory = requested(delta, false, hop_->name(), hop_->options().count);
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    hop_->step(static_cast<const std::byte*>(memory.ptr), limit, run_signal_handlers);
+  void step(const py::buffer& delta, Timeout timeout) {
+    const py::buffer_info memory = memory_of(delta, false);
+    exclusively([&](Hop& hop) { hop.step(static_cast<const std::byte*>(memory.ptr), timeout, run_signal_handlers); });
   }
 
   std::vector<std::pair<Rank, Iteration>> received() {
-    const OneThread one(in_use_, hop_->name());
-    return pairs_from(hop_->worker().received());
+    return exclusively([](Hop& hop) { return pairs_from(hop.worker().received()); });
   }
 
   py::dict statistics() {
-    const OneThread one(in_use_, hop_->name());
-    py::dict out = statistics_from(hop_->worker().statistics());
-    out["waited"] = hop_->waited();
-    out["memory_bytes"] = hop_->memory_bytes();
+    py::dict out = statistics_from(exclusively([](Hop& hop) { return hop.worker().statistics(); }));
+    out.attr("update")(BoundCollective::statistics());
     return out;
   }
-
-  Hop& operator*() { return *hop_; }
-
- private:
-  py::buffer_info model_;  // held, because the engine writes to it
-  std::shared_ptr<Hop> hop_;
-  std::atomic_flag in_use_;
 };
 
 py::dict run_hop(const py::kwargs& arguments) {
@@ -126,11 +113,7 @@ py::dict run_hop(const py::kwargs& arguments) {
   script.network = {.latency = get("latency").cast<Seconds>(), .jitter = get("jitter").cast<Seconds>()};
   script.delivery_seed = get("delivery_seed").cast<std::uint64_t>();
   script.max_events = get("max_events").cast<std::uint64_t>();
-  HopHistory history;
-  {
-    const GilReleased released;
-    history = simulate_hop(script);
-  }
+  const HopHistory history = without_gil([&] { return simulate_hop(script); });
   constexpr const char* kNames[] = {"entered", "renewed", "stepped"};
   py::list entries;
   for (const HopHistory::Entry& e : history.entries) {
@@ -161,9 +144,9 @@ void bind_hop(py::module_& m) {
           [](std::shared_ptr<Engine> engine, const py::buffer& model, const std::string& dtype_name, std::size_t count,
              Iteration max_ig, std::uint64_t backup, std::optional<Iteration> staleness, bool acks,
              const PythonSkip& skip, bool serial, bool checks, Graph in_neighbors, Graph out_neighbors,
-             std::vector<Rank> nodes, const py::object& timeout, std::string name) {
+             std::vector<Rank> nodes, Timeout timeout, std::string name) {
             return std::make_unique<Bound>(
-                std::move(engine), model, Nodes(std::move(nodes)), timeout_from(timeout),
+                std::move(engine), model, Nodes(std::move(nodes)), timeout,
                 hop_options(std::move(name), count, dtype_name, max_ig, backup, staleness, acks, skip, serial, checks,
                             std::move(in_neighbors), std::move(out_neighbors)));
           })
@@ -175,7 +158,6 @@ void bind_hop(py::module_& m) {
       .property("rings", [](Bound& b) { return (*b).notified(); })
       .method<&Bound::statistics>("statistics", "");
   define_protocol<Bound>(Definitions(hop));
-  define_leave<Bound>(Definitions(hop));
   Definitions(m).function<&run_hop>("simulate_hop", "**arguments");
 }
 

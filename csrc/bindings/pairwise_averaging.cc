@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "bindings/bound_pairwise.h"
-#include "bindings/c_functions.h"
 #include "c_api/handles.h"
 
 namespace pyc {
@@ -12,42 +11,17 @@ namespace {
 
 class BoundHostPairwise final : public BoundPairwise {
  public:
-  BoundHostPairwise(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout, PairwiseOptions options,
-                    const py::buffer& initial)
-      : BoundPairwise(make(std::move(engine), nodes, timeout, std::move(options), initial)) {}
+  using BoundPairwise::BoundPairwise;
 
   void read(const py::buffer& out) {
     const py::buffer_info memory = checked(out, true, (**this).options().type);
-    const GilReleased released;
-    (**this).read(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
+    without_gil([&] { (**this).read(static_cast<std::byte*>(memory.ptr), run_signal_handlers); });
   }
   void apply(const py::buffer& delta) {
     const py::buffer_info memory = checked(delta, false, (**this).options().type);
-    const GilReleased released;
-    (**this).apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers);
+    without_gil([&] { (**this).apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers); });
   }
-
-  py::capsule c_handle(const py::object& timeout) {
-    const PairwiseOptions& options = (**this).options();
-    if (!handle_) {
-      handle_ =
-          std::make_unique<PairwiseHandle>(pyc_collective::Common{options.name, options.count, options.type, nullptr,
-                                                                  timeout_from(timeout), interrupt_c_call},
-                                           shared());
-    }
-    return capsule_of(handle_.get());
-  }
-
- private:
-  static std::shared_ptr<PairwiseAveraging> make(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
-                                                 PairwiseOptions options, const py::buffer& initial) {
-    const py::buffer_info memory = initial.request();
-    const GilReleased released;
-    return PairwiseAveraging::create(std::move(engine), host_memory(), std::move(options),
-                                     static_cast<const std::byte*>(memory.ptr), nodes, timeout, run_signal_handlers);
-  }
-
-  std::unique_ptr<pyc_collective> handle_;  // of calls from C
+  py::capsule c_handle(Timeout timeout) { return handle_of<PairwiseHandle>(timeout); }
 };
 
 }  // namespace
@@ -57,16 +31,20 @@ void bind_pairwise_averaging(py::module_& m) {
   const py::class_<Bound> type(m, "PairwiseAveraging", py::is_final());
   ClassDefinitions(type)
       .constructor("engine, *, nodes, timeout=None, initial, **options",
-                   [](std::shared_ptr<Engine> engine, std::vector<Rank> nodes, const py::object& timeout,
-                      const py::buffer& initial, const py::kwargs& options) {
-                     return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
-                                                    pairwise_options(options), initial);
+                   [](std::shared_ptr<Engine> engine, std::vector<Rank> nodes, Timeout timeout,
+                      const py::buffer& initial, const py::kwargs& arguments) {
+                     PairwiseOptions options = pairwise_options(arguments);
+                     const py::buffer_info memory = initial.request();
+                     return std::make_unique<Bound>([&] {
+                       return PairwiseAveraging::create(std::move(engine), host_memory(), std::move(options),
+                                                        static_cast<const std::byte*>(memory.ptr),
+                                                        Nodes(std::move(nodes)), timeout, run_signal_handlers);
+                     });
                    })
       .function("check", "engine, **arguments",
                 [](Engine& engine, const py::kwargs& arguments) {
                   const PairwiseOptions options = pairwise_options(arguments);
-                  const GilReleased released;
-                  PairwiseAveraging::check(engine, options);
+                  without_gil([&] { PairwiseAveraging::check(engine, options); });
                 })
       .method<&Bound::read>("read", "out")
       .method<&Bound::apply>("apply", "delta")

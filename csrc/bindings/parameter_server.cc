@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -11,12 +10,10 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "bindings/c_functions.h"
+#include "bindings/bound.h"
 #include "bindings/calls.h"
 #include "bindings/kept_object.h"
-#include "bindings/one_thread.h"
 #include "bindings/parameter_server_options.h"
-#include "bindings/protocol.h"
 #include "c_api/handles.h"
 #include "services/parameter_server/finite.h"
 #include "services/parameter_server/ledger_copy.h"
@@ -27,32 +24,6 @@ namespace {
 
 using server::Clock;
 using server::ParameterServer;
-
-const std::map<std::string, server::Rule>& rules() {
-  static const std::map<std::string, server::Rule> rules = {
-      {"sgd", server::Rule::kSgd},
-      {"adam", server::Rule::kAdam},
-      {"elastic", server::Rule::kElastic},
-      {"function", server::Rule::kFunction},
-  };
-  return rules;
-}
-
-server::UpdateOptions update_options_from(const py::dict& arguments) {
-  server::UpdateOptions options;
-  const auto get = [&](const char* name, double& value) {
-    if (arguments.contains(name)) value = arguments[name].cast<double>();
-  };
-  const auto rule = arguments["rule"].cast<std::string>();
-  options.rule = rules().at(rule);
-  get("rate", options.rate);
-  get("momentum", options.momentum);
-  get("beta1", options.beta1);
-  get("beta2", options.beta2);
-  get("epsilon", options.epsilon);
-  get("alpha", options.alpha);
-  return options;
-}
 
 /// Wraps Python's `update(weights, gradient)`. Its arrays have the accumulator type and the weights that `rank` serves.
 server::Update update_from(const py::object& update, const server::Options& options, Rank rank) {
@@ -113,87 +84,68 @@ std::optional<server::Resumed> resumed_from(const py::object& arguments) {
   return resumed;
 }
 
-class BoundParameterServer {
+class BoundParameterServer : public BoundCollective<ParameterServer> {
  public:
-  BoundParameterServer(std::shared_ptr<Engine> engine, const py::buffer& weights, const Nodes& nodes, Seconds timeout,
-                       server::Options options, const py::object& update, const std::string& nan)
-      : engine_(engine.get()), nan_(not_finite(nan)) {
-    const server::Layout layout(options);
-    const std::size_t arrays = 1 + server::UpdateRule(options.update, layout.elements().accumulator).states();
-    const std::size_t count = options.resumed ? arrays * options.count * layout.wide_bytes() : options.count;
-    const py::buffer_info memory = requested(weights, false, options.name, count);
-    server::Update call = update_from(update, options, engine->rank());
-    const GilReleased released;
-    server_ = ParameterServer::create(std::move(engine), host_memory(), std::move(options),
-                                      static_cast<const std::byte*>(memory.ptr), std::move(call), nodes,
-                                      {timeout, run_signal_handlers_});
+  /// `engine`: the server keeps it alive.
+  template <class Make>
+  BoundParameterServer(Engine* engine, NotFinite nan, Make make) : BoundCollective(make), engine_(engine), nan_(nan) {}
+
+  Clock push(const py::buffer& gradient, Timeout timeout) {
+    const py::buffer_info memory = memory_of(gradient, false);
+    return exclusively([&](ParameterServer& s) {
+      const std::byte* const values = checked(memory.ptr);
+      s.push(kind_of(values), values, {timeout, run_signal_handlers});
+      suspended_ = false;
+      return s.clock();
+    });
   }
 
-  Clock push(const py::buffer& gradient, const py::object& timeout) {
-    const OneThread one(in_use_, server_->name());
-    const py::buffer_info memory = requested(gradient, false, server_->name(), server_->options().count);
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    const std::byte* const values = checked(memory.ptr);
-    server_->push(kind_of(values), values, {limit, run_signal_handlers_});
-    suspended_ = false;
-    return server_->clock();
-  }
-
-  Clock give_up(const py::object& timeout) {
-    const OneThread one(in_use_, server_->name());
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    server_->push(Kind::kGivenUp, nullptr, {limit, run_signal_handlers_});
-    suspended_ = false;
-    return server_->clock();
+  Clock give_up(Timeout timeout) {
+    return exclusively([&](ParameterServer& s) {
+      s.push(Kind::kGivenUp, nullptr, {timeout, run_signal_handlers});
+      suspended_ = false;
+      return s.clock();
+    });
   }
 
   bool test(Clock clock) {
     const GilReleased released;
-    if (server_->is_released(clock)) return true;
+    if ((**this).is_released(clock)) return true;
     engine_->check();
     engine_->advance();
-    return server_->is_released(clock);
+    return (**this).is_released(clock);
   }
 
-  void wait(Clock clock, const py::object& timeout) {
-    const OneThread one(in_use_, server_->name());
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    server_->wait(clock, {limit, run_signal_handlers_});
+  void wait(Clock clock, Timeout timeout) {
+    exclusively([&](ParameterServer& s) { s.wait(clock, {timeout, run_signal_handlers}); });
   }
 
-  void pull(const py::buffer& out, const py::object& timeout, server::Version at_least) {
-    const OneThread one(in_use_, server_->name());
-    const py::buffer_info memory = requested(out, true, server_->name(), server_->options().count);
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    server_->pull(static_cast<std::byte*>(memory.ptr), {limit, run_signal_handlers_}, at_least);
+  void pull(const py::buffer& out, Timeout timeout, server::Version at_least) {
+    const py::buffer_info memory = memory_of(out, true);
+    exclusively([&](ParameterServer& s) {
+      s.pull(static_cast<std::byte*>(memory.ptr), {timeout, run_signal_handlers}, at_least);
+    });
   }
 
-  void push_pull(const py::buffer& gradient, const py::buffer& out, const py::object& timeout) {
-    const OneThread one(in_use_, server_->name());
-    const py::buffer_info from = requested(gradient, false, server_->name(), server_->options().count);
-    const py::buffer_info into = requested(out, true, server_->name(), server_->options().count);
+  void push_pull(const py::buffer& gradient, const py::buffer& out, Timeout timeout) {
+    const py::buffer_info from = memory_of(gradient, false);
+    const py::buffer_info into = memory_of(out, true);
     check_overlap(from, into);
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    const std::byte* const values = checked(from.ptr);
-    suspended_ = false;
-    server_->push_pull(kind_of(values), values, static_cast<std::byte*>(into.ptr), {limit, run_signal_handlers_});
+    exclusively([&](ParameterServer& s) {
+      const std::byte* const values = checked(from.ptr);
+      suspended_ = false;
+      s.push_pull(kind_of(values), values, static_cast<std::byte*>(into.ptr), {timeout, run_signal_handlers});
+    });
   }
 
-  bool settle(std::vector<Rank> dead, const py::object& timeout) {
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    return server_->settle(std::move(dead), {limit, run_signal_handlers_});
+  bool settle(std::vector<Rank> dead, Timeout timeout) {
+    return without_gil([&] { return (**this).settle(std::move(dead), {timeout, run_signal_handlers}); });
   }
 
   py::list included() const {
     py::list shards;
-    for (std::size_t s = 0; s < server_->layout().shards(); ++s) {
-      const auto included = server_->included(s);
+    for (std::size_t s = 0; s < (**this).layout().shards(); ++s) {
+      const auto included = (**this).included(s);
       if (!included) {
         shards.append(py::none());
         continue;
@@ -209,60 +161,40 @@ class BoundParameterServer {
 
   std::vector<std::size_t> bounds() const {
     std::vector<std::size_t> bounds;
-    for (std::size_t s = 0; s <= server_->layout().shards(); ++s) bounds.push_back(server_->layout().first(s));
+    for (std::size_t s = 0; s <= (**this).layout().shards(); ++s) bounds.push_back((**this).layout().first(s));
     return bounds;
   }
 
   py::bytearray arrays_of(std::size_t shard) const {
-    const server::Layout& layout = server_->layout();
-    py::bytearray out(static_cast<const char*>(nullptr), server_->arrays() * layout.count(shard) * layout.wide_bytes());
-    server_->copy_arrays(shard, reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(out.ptr())));
+    const server::Layout& layout = (**this).layout();
+    py::bytearray out(static_cast<const char*>(nullptr), (**this).arrays() * layout.count(shard) * layout.wide_bytes());
+    (**this).copy_arrays(shard, reinterpret_cast<std::byte*>(PyByteArray_AS_STRING(out.ptr())));
     return out;
   }
 
-  std::shared_ptr<server::UpdateCalls> update_calls() const { return server_->update_calls(); }
+  std::shared_ptr<server::UpdateCalls> update_calls() const { return (**this).update_calls(); }
 
-  void suspend(const py::object& timeout) {
-    const OneThread one(in_use_, server_->name());
-    const Seconds limit = timeout_from(timeout);
-    const GilReleased released;
-    server_->suspend({limit, run_signal_handlers_});
-    suspended_ = true;
+  void suspend(Timeout timeout) {
+    exclusively([&](ParameterServer& s) {
+      s.suspend({timeout, run_signal_handlers});
+      suspended_ = true;
+    });
   }
 
   py::tuple outcome() {
-    const OneThread one(in_use_, server_->name());
-    server::Outcome o;
-    {
-      const GilReleased released;
-      o = server_->outcome();
-    }
+    const server::Outcome o = exclusively([](ParameterServer& s) { return s.outcome(); });
     return py::make_tuple(o.clock, o.version, o.staleness, o.used);
   }
 
-  py::dict server_statistics(const py::object& timeout) {
-    const OneThread one(in_use_, server_->name());
-    const Seconds limit = timeout_from(timeout);
-    std::vector<std::byte> memory;
-    {
-      const GilReleased released;
-      memory = server_->counts({limit, run_signal_handlers_});
-    }
-    return statistics_from(server_->options(), memory);
+  py::dict server_statistics(Timeout timeout) {
+    return statistics_from((**this).options(),
+                           exclusively([&](ParameterServer& s) { return s.counts({timeout, run_signal_handlers}); }));
   }
 
-  py::capsule c_handle(const py::object& timeout) {
-    const server::Options& options = server_->options();
-    if (!handle_) {
-      handle_ = std::make_unique<ServerHandle>(
-          pyc_collective::Common{options.name, options.count, options.type, &in_use_, timeout_from(timeout),
-                                 interrupt_c_call},
-          server_, nan_, server_->layout().worker_of(engine_->rank()).has_value(), suspended_);
-    }
-    return capsule_of(handle_.get());
+  py::capsule c_handle(Timeout timeout) {
+    const bool is_worker = (**this).layout().worker_of(engine_->rank()).has_value();
+    return handle_of<ServerHandle>(timeout, nan_, is_worker, suspended_);
   }
-
-  ParameterServer& operator*() { return *server_; }
 
  private:
   using Kind = ParameterServer::Kind;
@@ -271,24 +203,20 @@ class BoundParameterServer {
   void check_overlap(const py::buffer_info& gradient, const py::buffer_info& out) const {
     const auto* const from = static_cast<const std::byte*>(gradient.ptr);
     const auto* const into = static_cast<const std::byte*>(out.ptr);
-    const std::size_t bytes = server_->layout().options().count * server_->layout().element_bytes();
+    const std::size_t bytes = (**this).layout().options().count * (**this).layout().element_bytes();
     if (from == into || std::less_equal<>()(from + bytes, into) || std::less_equal<>()(into + bytes, from)) return;
-    throw std::invalid_argument("'" + server_->name() +
+    throw std::invalid_argument("'" + (**this).name() +
                                 "': the gradient and out overlap in part; expected the same memory or no common one");
   }
   /// Null if the gradient is to be skipped.
   const std::byte* checked(const void* memory) const {
-    const server::Options& options = server_->options();
+    const server::Options& options = (**this).options();
     return server::accepted(nan_, options.type, static_cast<const std::byte*>(memory), options.count, options.name);
   }
 
-  const Engine::Interrupt run_signal_handlers_ = run_signal_handlers;
-  Engine* const engine_;  // the server keeps it alive
+  Engine* const engine_;
   const NotFinite nan_;
-  std::shared_ptr<ParameterServer> server_;
-  std::atomic_flag in_use_;
-  std::atomic<bool> suspended_{false};      // takes no part until the next push
-  std::unique_ptr<pyc_collective> handle_;  // of calls from C
+  std::atomic<bool> suspended_{false};  // takes no part until the next push
 };
 
 }  // namespace
@@ -297,11 +225,9 @@ void bind_parameter_server(py::module_& m) {
   using Bound = BoundParameterServer;
   const py::class_<server::UpdateCalls, std::shared_ptr<server::UpdateCalls>> update_calls(m, "UpdateCalls",
                                                                                            py::is_final());
-  Definitions(update_calls).method("serve", "", [](server::UpdateCalls& calls) {
-    const GilReleased released;
-    calls.serve();
-  });
-  Definitions(update_calls).method("end", "", [](server::UpdateCalls& calls) { calls.end(); });
+  Definitions(update_calls)
+      .method("serve", "", kWithoutGil<&server::UpdateCalls::serve>)
+      .method<&server::UpdateCalls::end>("end", "");
   const py::class_<Bound> parameter_server(m, "ParameterServer", py::is_final());
   ClassDefinitions(parameter_server)
       .constructor(
@@ -310,7 +236,7 @@ void bind_parameter_server(py::module_& m) {
           [](std::shared_ptr<Engine> engine, const py::buffer& weights, const std::string& dtype_name,
              std::size_t count, std::vector<Rank> workers, std::vector<Rank> servers, bool direct, const py::dict& sync,
              const py::dict& update, const py::object& call, const std::string& nan, std::vector<Rank> nodes,
-             const py::object& timeout, std::string name, bool recoverable, const py::object& resumed) {
+             Timeout timeout, std::string name, bool recoverable, const py::object& resumed) {
             server::Options options{.name = std::move(name),
                                     .count = count,
                                     .type = data_type(dtype_name),
@@ -321,8 +247,16 @@ void bind_parameter_server(py::module_& m) {
                                     .update = update_options_from(update),
                                     .recoverable = recoverable,
                                     .resumed = resumed_from(resumed)};
-            return std::make_unique<Bound>(std::move(engine), weights, Nodes(std::move(nodes)), timeout_from(timeout),
-                                           std::move(options), call, nan);
+            const server::Layout layout(options);
+            const std::size_t arrays = 1 + options.update.states();
+            const std::size_t elements = options.resumed ? arrays * count * layout.wide_bytes() : count;
+            const py::buffer_info initial = requested(weights, false, options.name, elements);
+            server::Update function = update_from(call, options, engine->rank());
+            return std::make_unique<Bound>(engine.get(), not_finite(nan), [&] {
+              return ParameterServer::create(std::move(engine), host_memory(), std::move(options),
+                                             static_cast<const std::byte*>(initial.ptr), std::move(function),
+                                             Nodes(std::move(nodes)), {timeout, run_signal_handlers});
+            });
           })
       .method<&Bound::push>("push", "gradient, *, timeout=None")
       .method<&Bound::give_up>("give_up", "*, timeout=None")
@@ -342,9 +276,8 @@ void bind_parameter_server(py::module_& m) {
       .property<&Bound::outcome>("outcome")
       .property<&Bound::update_calls>("update_calls")
       .method<&Bound::server_statistics>("server_statistics", "*, timeout=None")
-      .method("statistics", "", [](Bound& b) { return common_statistics(*b); });
+      .method("statistics", "", [](Bound& b) { return b.statistics(); });
   define_protocol<Bound>(Definitions(parameter_server));
-  define_leave<Bound>(Definitions(parameter_server));
 }
 
 }  // namespace pyc

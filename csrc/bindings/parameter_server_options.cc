@@ -1,7 +1,7 @@
 #include "bindings/parameter_server_options.h"
 
 #include <map>
-#include <stdexcept>
+#include <string>
 
 namespace pyc {
 namespace {
@@ -26,12 +26,12 @@ const std::map<std::string, server::Solver> kSolverNames = {
     {"grid_scan", server::Solver::kGridScan},     {"full_grid_scan", server::Solver::kFullGridScan},
 };
 
-template <class Value>
-Value named(const std::map<std::string, Value>& names, const std::string& name) {
-  const auto found = names.find(name);
-  if (found == names.end()) throw std::invalid_argument("unknown: '" + name + "'");
-  return found->second;
-}
+const std::map<std::string, server::Rule> kRuleNames = {
+    {"sgd", server::Rule::kSgd},
+    {"adam", server::Rule::kAdam},
+    {"elastic", server::Rule::kElastic},
+    {"function", server::Rule::kFunction},
+};
 
 template <class Value>
 void take(const py::dict& arguments, const char* name, Value& value) {
@@ -42,8 +42,9 @@ void take(const py::dict& arguments, const char* name, Value& value) {
 
 server::SyncOptions sync_options_from(const py::dict& arguments) {
   server::SyncOptions options;
-  options.kind = named(kSyncNames, arguments["kind"].cast<std::string>());
-  if (arguments.contains("solver")) options.solver = named(kSolverNames, arguments["solver"].cast<std::string>());
+  options.kind = named(kSyncNames, arguments["kind"].cast<std::string>(), "kind");
+  if (arguments.contains("solver"))
+    options.solver = named(kSolverNames, arguments["solver"].cast<std::string>(), "solver");
   take(arguments, "low", options.low);
   take(arguments, "high", options.high);
   take(arguments, "lookahead", options.lookahead);
@@ -53,6 +54,18 @@ server::SyncOptions sync_options_from(const py::dict& arguments) {
   take(arguments, "limit", options.limit);
   take(arguments, "trials", options.trials);
   take(arguments, "allotted", options.allotted);
+  return options;
+}
+
+server::UpdateOptions update_options_from(const py::dict& arguments) {
+  server::UpdateOptions options;
+  options.rule = named(kRuleNames, arguments["rule"].cast<std::string>(), "rule");
+  take(arguments, "rate", options.rate);
+  take(arguments, "momentum", options.momentum);
+  take(arguments, "beta1", options.beta1);
+  take(arguments, "beta2", options.beta2);
+  take(arguments, "epsilon", options.epsilon);
+  take(arguments, "alpha", options.alpha);
   return options;
 }
 

@@ -57,11 +57,7 @@ struct TupleOf {
 
 py::dict run_server(const py::kwargs& arguments) {
   const ServerScript script = server_script_from(arguments);
-  ServerHistory history;
-  {
-    const GilReleased released;
-    history = simulate_server(script);
-  }
+  const ServerHistory history = without_gil([&] { return simulate_server(script); });
   py::list entries;
   for (const ServerHistory::Entry& entry : history.entries) entries.append(std::visit(TupleOf{}, entry));
   py::dict out;

@@ -1,12 +1,12 @@
 // The partial allreduce. Calls of every training step use Python's C API, all others use calls.h.
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <optional>
 
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
-#include "bindings/c_functions.h"
 #include "bindings/calls.h"
-#include "bindings/protocol.h"
 #include "bindings/rounds.h"
 #include "core/hot.h"
 
@@ -62,6 +62,83 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
   });
 }
 
+/// Late contributions of direct calls that are kept before the engine is asked which of them rounds contain.
+constexpr std::size_t kKeptBeforeLookup = 4;
+
+/// Keeps what Python needs if a call of a collective that continues was interrupted. Returns the dead ranks, if a death
+/// interrupted it.
+std::optional<std::vector<Rank>> note_interruption(BoundPartialAllreduce& bound, PyObject* x,
+                                                   std::uint64_t contributions_before, std::shared_ptr<Call> call) {
+  bound.direct_calls().interrupt();
+  std::optional<std::vector<Rank>> dead;
+  try {
+    throw;
+  } catch (const RankFailedError& error) {
+    dead = error.ranks();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the caller throws it again
+  }
+  if ((*bound).contributions() > contributions_before) {
+    bound.keep(x, {.number = 0, .values = {}, .is_open = true, .has_died = dead.has_value(), .call = std::move(call)});
+  }
+  return dead;
+}
+
+/// Keeps the contribution of a direct call if its round does not contain it.
+PYC_HOT void keep_if_late(BoundPartialAllreduce& bound, PyObject* x, const RoundInfo& info) {
+  DirectCalls& direct = bound.direct_calls();
+  if (info.included) return direct.forget_all();  // a round takes all data that a rank has handed over
+  if ((*bound).options().late == PartialAllreduceOptions::Late::kDrop) return;
+  bound.keep(x, {.number = 0, .values = {}, .call = nullptr});
+  if (direct.kept() <= kKeptBeforeLookup) return;
+  try {
+    direct.forget((*bound).delivered());
+  } catch (const RankFailedError&) {  // NOLINT(bugprone-empty-catch): the next call finds the death
+  }
+}
+
+/// The usual `allreduce`, of a collective that continues after deaths. See direct_calls.h.
+PYC_HOT PyObject* allreduce_directly(BoundPartialAllreduce& bound, PyObject* x, PyObject* out, PyObject* timeout,
+                                     PyObject* stream) {
+  DirectCalls& direct = bound.direct_calls();
+  std::optional<std::vector<Rank>> dead;
+  Seconds limit = bound.limit_from(timeout);
+  {
+    const DirectCalls::Use use(direct);
+    if (use.is_direct()) {
+      py::object into;
+      if (out != Py_None) into = bound.receiver(out);
+      const std::uint64_t before = (*bound).contributions();
+      const Seconds begin = bound.now();
+      std::shared_ptr<Call> call;
+      try {
+        call = bound.contribute(x, limit);
+        wait_once(bound, *call, limit);
+      } catch (...) {
+        dead = note_interruption(bound, x, before, call);
+        if (!dead) throw;
+      }
+      if (!dead) {
+        keep_if_late(bound, x, call->info);
+        const auto info = py::reinterpret_steal<py::object>(make_round_info(call->info));
+        if (into) {
+          bound.write_result(into);
+        } else {
+          into = py::reinterpret_steal<py::object>(bound.result());
+        }
+        return PyTuple_Pack(2, into.ptr(), info.ptr());
+      }
+      if (limit >= 0) limit = std::max(limit - (bound.now() - begin), 0.0);
+    }
+  }
+  if (!dead) {
+    return direct.fallback()(py::handle(x), py::handle(out), py::handle(timeout), py::handle(stream), py::none())
+        .release()
+        .ptr();
+  }
+  const double rest = limit < 0 ? std::numeric_limits<double>::infinity() : limit;
+  return direct.fallback()(py::handle(x), py::handle(out), rest, py::handle(stream), *dead).release().ptr();
+}
+
 PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
@@ -74,6 +151,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
                               Parameter{"stream", &stream, true}},
                    1);
     if (stream != Py_None) refuse_stream(bound, stream);
+    if (bound.direct_calls().fallback()) return allreduce_directly(bound, x, out, timeout, stream);
     const Seconds limit = bound.limit_from(timeout);
     py::object into;
     if (out != Py_None) into = bound.receiver(out);
@@ -154,8 +232,8 @@ void bind_partial_allreduce(py::module_& m) {
           "engine, *, nodes=None, segment_bytes=" + std::to_string(kSegmentBytes) +
               ", timeout=None, default_timeout=None, shape, dtype, dtype_name, convert, writable, name='', **policy",
           [](std::shared_ptr<Engine> engine, std::optional<std::vector<Rank>> nodes, std::size_t segment_bytes,
-             const py::object& timeout, const py::object& default_timeout, std::vector<py::ssize_t> shape,
-             py::dtype dtype, const std::string& dtype_name, py::object convert, py::object writable, std::string name,
+             Timeout timeout, const py::object& default_timeout, std::vector<py::ssize_t> shape, py::dtype dtype,
+             const std::string& dtype_name, py::object convert, py::object writable, std::string name,
              const py::kwargs& policy) {
             PartialAllreduceOptions options = options_from(policy);
             options.type = data_type(dtype_name);
@@ -163,26 +241,14 @@ void bind_partial_allreduce(py::module_& m) {
             for (const py::ssize_t extent : shape) options.count *= static_cast<std::size_t>(extent);
             options.name = std::move(name);
             options.segment_bytes = segment_bytes;
-            const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_single_ranks(engine->size());
-            auto bound =
-                std::make_unique<Bound>(std::move(engine), map, timeout_from(timeout), std::move(options),
-                                        std::move(dtype), std::move(shape), std::move(convert), std::move(writable));
+            const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_size(engine->size(), 1);
+            auto bound = std::make_unique<Bound>(std::move(engine), map, timeout, std::move(options), std::move(dtype),
+                                                 std::move(shape), std::move(convert), std::move(writable));
             bound->set_default_timeout(default_timeout);
             return bound;
           })
-      .method<&Bound::start_flush>("start_flush", "")
-      .method("flush", "*, timeout=None",
-              [](Bound& b, const py::object& timeout) {
-                return py::reinterpret_steal<py::object>(make_round_info(b.flush(b.limit_from(timeout.ptr()))));
-              })
       .method("c_handle", "*, timeout=None",
               [](Bound& b, const py::object& timeout) { return capsule_of(b.c_handle(b.limit_from(timeout.ptr()))); })
-      .method("abort", "",
-              [](Bound& b) {
-                const GilReleased released;
-                return b.abort();
-              })
-      .method("statistics", "", [](Bound& b) { return statistics_of(*b); })
       .method("recovery_state", "", [](Bound& b) { return state_of(*b); })
       .method("continue_from", "lacking, missed, values, divisor",
               [](Bound& b, std::uint64_t lacking, std::uint64_t missed, const std::optional<py::bytes>& values,
@@ -193,20 +259,30 @@ void bind_partial_allreduce(py::module_& m) {
               [](Bound& b, const std::optional<py::bytes>& values, std::size_t divisor) {
                 (*b).set_result(raw(*b, values), divisor);
               })
+      .method("set_fallback", "fallback",
+              [](Bound& b, py::object fallback) { b.direct_calls().set_fallback(std::move(fallback)); })
+      .method("begin_direct", "", [](Bound& b) { b.direct_calls().begin(); })
+      .method("end_direct", "*, waits",
+              [](const py::object& self, bool waits) {
+                auto& b = self.cast<Bound&>();
+                py::list kept;
+                for (DirectCalls::Kept& one : b.direct_calls().end(waits, (*b).options().name)) {
+                  py::object handle = py::none();
+                  if (one.call) handle = py::reinterpret_steal<py::object>(make_round(self.ptr(), b, one.call));
+                  kept.append(py::make_tuple(one.number, one.values, one.is_open, one.has_died, handle));
+                }
+                return kept;
+              })
+      .property("direct_user", [](Bound& b) { return b.direct_calls().user(); })
+      .property("contributions", [](Bound& b) { return (*b).contributions(); })
       .property("ended", [](Bound& b) { return (*b).ended(); })
       .property("delivered", [](Bound& b) { return (*b).delivered(); })
-      .property<&Bound::has_contributed>("has_contributed")
-      .property("rounds", [](Bound& b) { return (*b).rounds(); })
-      .property("name", [](Bound& b) { return (*b).options().name; })
       .property("algorithm", [](Bound& b) { return (*b).options().algorithm; })
-      .property<&Bound::in_own_process>("in_own_process")
       .property("schedule", [](Bound& b) {
         const Schedule* const plan = b.schedule();
         return plan == nullptr ? py::object(py::none()) : py::cast(*plan);
       });
-
-  define_protocol<Bound>(Definitions(type));
-  define_leave<Bound>(Definitions(type));
+  define_partial_allreduce<Bound>(Definitions(type));
 
   auto* const raw = reinterpret_cast<PyTypeObject*>(type.ptr());
   for (PyMethodDef* const method : {&contribute_method, &contribute_and_wait_method, &allreduce_method}) {

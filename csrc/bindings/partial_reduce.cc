@@ -12,11 +12,9 @@
 
 #include "bindings/bindings.h"
 #include "bindings/bound_partial_reduce.h"
-#include "bindings/c_functions.h"
 #include "bindings/calls.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
-#include "bindings/protocol.h"
 #include "c_api/handles.h"
 #include "core/error.h"
 #include "groups/generator.h"
@@ -28,28 +26,23 @@ namespace {
 
 class BoundExplicitGroups {
  public:
-  BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes) : engine_(std::move(engine)) {
-    const GilReleased released;
-    groups_ = ExplicitGroups::join(engine_, host_memory(), nodes);
-  }
+  BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes)
+      : engine_(std::move(engine)),
+        groups_(without_gil([&] { return ExplicitGroups::join(engine_, host_memory(), nodes); })) {}
 
   void reduce(const py::buffer& values, const std::string& dtype, const std::vector<Rank>& members,
-              const std::string& op, const std::string& algorithm, const std::string& caller,
-              const py::object& timeout) {
+              const std::string& op, const std::string& algorithm, const std::string& caller, Timeout timeout) {
     const OneThread one(in_use_, "preduce");
     const py::buffer_info memory = values.request(true);
     const GroupData data{static_cast<std::byte*>(memory.ptr), static_cast<std::size_t>(memory.size), data_type(dtype),
                          reduce_op(op)};
-    const Seconds limit = timeout_from(timeout);
-    const std::uint32_t call = number_of(caller);
-    run_on(values, data.values, *groups_,
-           [&] { groups_->reduce(members, data, algorithm, call, limit, run_signal_handlers); });
+    const ExplicitGroups::Wanted wanted{members, data, algorithm, false, number_of(caller)};
+    run_on(values, data.values, *groups_, [&] { groups_->reduce(wanted, timeout, run_signal_handlers); });
   }
 
   void refuse(const std::vector<Rank>& members, const std::string& reason) {
     const OneThread one(in_use_, "preduce");
-    const GilReleased released;
-    groups_->refuse_call(members, reason);
+    without_gil([&] { groups_->refuse_call(members, reason); });
   }
 
   /// Joins the members after the earlier work of `streams` has completed. The result is complete on return. `owner`
@@ -57,24 +50,22 @@ class BoundExplicitGroups {
   void reduce_on_device(std::optional<int> device, std::uintptr_t data, std::size_t count, const py::object& owner,
                         const std::vector<std::uintptr_t>& streams, const std::string& dtype,
                         const std::vector<Rank>& members, const std::string& op, const std::string& algorithm,
-                        const std::string& caller, const py::object& timeout) {
+                        const std::string& caller, Timeout timeout) {
     const OneThread one(in_use_, "preduce");
     const GroupData values{memory_at(data), count, data_type(dtype), reduce_op(op)};
-    const Seconds limit = timeout_from(timeout);
-    const std::uint32_t call = number_of(caller);
+    const ExplicitGroups::Wanted wanted{members, values, algorithm, true, number_of(caller)};
     run_on(owner, values.values, *groups_, [&] {
       const Seconds begin = engine_->transport().now();
       const bool is_ready = groups_->on_device(members, [&] {
         use(device ? *device : device_at(data, count));
-        return wait_for_streams(*engine_, *executor_, *callers_events_, streams, limit);
+        return wait_for_streams(*engine_, *executor_, *callers_events_, streams, timeout);
       });
       if (!is_ready) {
         throw StallError(
             "preduce: the stream on which the values are made has not done its work in time; nothing was said to the "
             "other members, and another call may be made");
       }
-      groups_->reduce_on_device(executor_, members, values, algorithm, call, rest_of(limit, begin, *engine_),
-                                run_signal_handlers);
+      groups_->reduce_on_device(executor_, wanted, rest_of(timeout, begin, *engine_), run_signal_handlers);
     });
   }
 
@@ -89,13 +80,12 @@ class BoundExplicitGroups {
 
   /// The handle for arrays of one count, type and operation.
   py::capsule c_handle(std::vector<Rank> nodes, std::size_t count, const std::string& dtype_name, const std::string& op,
-                       std::vector<std::string> algorithms, bool on_board, const py::object& timeout) {
+                       std::vector<std::string> algorithms, bool on_board, Timeout timeout) {
     std::unique_ptr<pyc_collective>& handle = handles_[{count, dtype_name, op}];
     if (!handle) {
-      handle = std::make_unique<PreduceHandle>(pyc_collective::Common{"preduce", count, data_type(dtype_name), &in_use_,
-                                                                      timeout_from(timeout), interrupt_c_call},
-                                               engine_, groups_, reduce_op(op), Nodes(std::move(nodes)),
-                                               std::move(algorithms), on_board);
+      handle = std::make_unique<PreduceHandle>(
+          pyc_collective::Common{"preduce", count, data_type(dtype_name), &in_use_, timeout, interrupt_c_call}, engine_,
+          groups_, reduce_op(op), Nodes(std::move(nodes)), std::move(algorithms), on_board);
     }
     return capsule_of(handle.get());
   }
@@ -133,29 +123,16 @@ class BoundExplicitGroups {
   std::map<std::tuple<std::size_t, std::string, std::string>, std::unique_ptr<pyc_collective>> handles_;
 };
 
-class BoundPartialReduce {
+class BoundPartialReduce : public BoundCollective<PartialReduce> {
  public:
-  BoundPartialReduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
-                     PartialReduceOptions options) {
-    const GilReleased released;
-    collective_ = PartialReduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
-                                        run_signal_handlers);
-  }
+  using BoundCollective::BoundCollective;
 
-  py::tuple average(const py::buffer& values, std::int64_t step, const std::vector<Rank>& group,
-                    const py::object& timeout) {
-    const OneThread one(in_use_, collective_->options().name);
-    const py::buffer_info memory = values.request(true);
-    if (static_cast<std::size_t>(memory.size) != collective_->options().count) {
-      throw std::invalid_argument(collective_->options().name + ": expected " +
-                                  std::to_string(collective_->options().count) + " elements, got " +
-                                  std::to_string(memory.size));
-    }
-    const Seconds limit = timeout_from(timeout);
+  py::tuple average(const py::buffer& values, std::int64_t step, const std::vector<Rank>& group, Timeout timeout) {
+    const OneThread one = alone();
+    const py::buffer_info memory = memory_of(values, true);
     auto* const data = static_cast<std::byte*>(memory.ptr);
     GroupInfo info;
-    run_on(values, data, *collective_,
-           [&] { info = collective_->average(data, step, group, limit, run_signal_handlers); });
+    run_on(values, data, **this, [&] { info = (**this).average(data, step, group, timeout, run_signal_handlers); });
     next_step_ = step + 1;
     return to_python(info);
   }
@@ -163,29 +140,14 @@ class BoundPartialReduce {
   void leave(const std::optional<py::buffer>& values) {
     py::buffer_info memory;
     if (values) memory = values->request();
-    const GilReleased released;
-    collective_->close_with(static_cast<const std::byte*>(memory.ptr));
+    without_gil([&] { (**this).close_with(static_cast<const std::byte*>(memory.ptr)); });
   }
 
-  py::capsule c_handle(const py::object& timeout) {
-    const PartialReduceOptions& options = collective_->options();
-    if (!handle_) {
-      handle_ =
-          std::make_unique<ReduceHandle>(pyc_collective::Common{options.name, options.count, options.type, &in_use_,
-                                                                timeout_from(timeout), interrupt_c_call},
-                                         collective_, next_step_);
-    }
-    return capsule_of(handle_.get());
-  }
+  py::capsule c_handle(Timeout timeout) { return handle_of<ReduceHandle>(timeout, next_step_); }
   std::int64_t next_step() const { return next_step_; }
 
-  PartialReduce& operator*() { return *collective_; }
-
  private:
-  std::shared_ptr<PartialReduce> collective_;
-  std::atomic_flag in_use_;
   std::int64_t next_step_ = 0;
-  std::unique_ptr<pyc_collective> handle_;  // of calls from C
 };
 
 }  // namespace
@@ -205,11 +167,11 @@ PartialReduceOptions options_from(std::size_t count, const std::string& dtype_na
   return options;
 }
 
-py::dict statistics_of(const PartialReduce& collective) {
-  py::dict out = common_statistics(collective);
-  out["averages"] = collective.averages();
-  out["cache_hits"] = collective.cache_hits();
-  out["cache_misses"] = collective.cache_misses();
+py::dict statistics_of(const BoundCollective<PartialReduce>& bound) {
+  py::dict out = bound.statistics();
+  out["averages"] = (*bound).averages();
+  out["cache_hits"] = (*bound).cache_hits();
+  out["cache_misses"] = (*bound).cache_misses();
   return out;
 }
 
@@ -228,11 +190,7 @@ void bind_partial_reduce(py::module_& m) {
           "device, data, *, count, owner, streams, dtype_name, members, op, algorithm, caller, timeout=None")
       .method<&Explicit::refuse>("refuse", "members, reason")
       .method<&Explicit::c_handle>("c_handle", "*, nodes, count, dtype_name, op, algorithms, on_board, timeout=None")
-      .method("leave", "",
-              [](Explicit& e) {
-                const GilReleased released;
-                e.close();
-              })
+      .method("leave", "", kWithoutGil<&Explicit::close>)
       .property("cache_hits", [](Explicit& e) { return (*e).cache_hits(); })
       .property("cache_misses", [](Explicit& e) { return (*e).cache_misses(); });
 
@@ -244,11 +202,13 @@ void bind_partial_reduce(py::module_& m) {
           "nodes, timeout=None, name",
           [](std::shared_ptr<Engine> engine, std::size_t count, const std::string& dtype_name, const std::string& op,
              bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
-             std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
-             std::string name) {
-            return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
-                                           options_from(count, dtype_name, op, by_staleness, generator,
-                                                        coordinator_rank, std::move(algorithms), std::move(name)));
+             std::vector<std::string> algorithms, std::vector<Rank> nodes, Timeout timeout, std::string name) {
+            PartialReduceOptions options = options_from(count, dtype_name, op, by_staleness, generator,
+                                                        coordinator_rank, std::move(algorithms), std::move(name));
+            return std::make_unique<Bound>([&] {
+              return PartialReduce::create(std::move(engine), host_memory(), std::move(options),
+                                           Nodes(std::move(nodes)), timeout, run_signal_handlers);
+            });
           })
       .function("check", "engine, *, count, dtype_name, op, by_staleness=False, algorithms, on_device=False",
                 [](Engine& engine, std::size_t count, const std::string& dtype_name, const std::string& op,
@@ -256,15 +216,14 @@ void bind_partial_reduce(py::module_& m) {
                   PartialReduceOptions options =
                       options_from(count, dtype_name, op, by_staleness, nullptr, 0, std::move(algorithms), {});
                   options.on_device = on_device;
-                  const GilReleased released;
-                  PartialReduce::check(engine, host_memory(), options);
+                  without_gil([&] { PartialReduce::check(engine, host_memory(), options); });
                 })
       .method<&Bound::average>("average", "values, *, step, group=(), timeout=None")
       .method<&Bound::leave>("leave", "values=None")
       .method<&Bound::c_handle>("c_handle", "*, timeout=None")
       .property<&Bound::next_step>("next_step")
-      .method("statistics", "", [](Bound& b) { return statistics_of(*b); });
-  define_protocol<Bound>(Definitions(partial_reduce));
+      .method("statistics", "", [](Bound& b) { return statistics_of(b); });
+  define_usable<Bound>(Definitions(partial_reduce));
 }
 
 }  // namespace pyc

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "core/at_end.h"
 #include "engine/engine.h"
 #include "memory/executor.h"
 
@@ -51,20 +52,14 @@ class CallersEvents {
       }
     }
     if (!event) event = executor_.new_event();
-    const Returned returned{*this, event};
+    const AtEnd is_idle([&] {
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(event));
+    });
     return action(*event);
   }
 
  private:
-  struct Returned {
-    CallersEvents& events;
-    std::unique_ptr<Event>& event;
-    ~Returned() {
-      const std::lock_guard lock(events.mutex_);
-      events.idle_.push_back(std::move(event));
-    }
-  };
-
   Executor& executor_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Event>> idle_;

@@ -117,9 +117,9 @@ py::tuple fields(PyObject* self) {
 }
 
 /// The inverse of `fields`.
-PyObject* restored(RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
-                   std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun,
-                   std::uint64_t epoch, std::vector<Rank> lost) {
+py::object restored(RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
+                    std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun,
+                    std::uint64_t epoch, std::vector<Rank> lost) {
   RoundInfo info;
   info.round = round;
   info.initiator = initiator;
@@ -137,8 +137,8 @@ PyObject* restored(RoundNumber round, Rank initiator, bool included, const std::
   info.staleness = staleness;
   info.missed = missed;
   info.overrun = overrun;
-  if (epoch == 0 && lost.empty()) return make_round_info(info);
-  return Objects<ToldRound>::make(info, std::make_unique<ToldRound::Members>(epoch, std::move(lost)));
+  auto members = epoch == 0 && lost.empty() ? nullptr : std::make_unique<ToldRound::Members>(epoch, std::move(lost));
+  return py::reinterpret_steal<py::object>(Objects<ToldRound>::make(info, std::move(members)));
 }
 
 /// For `pickle` and `copy`.
@@ -250,12 +250,9 @@ void bind_rounds(py::module_& m) {
                                                     {Py_tp_hash, reinterpret_cast<void*>(&hash)},
                                                     {Py_tp_repr, reinterpret_cast<void*>(&repr)},
                                                     {0, nullptr}});
-  m.def("restored_round_info", [](RoundNumber round, Rank initiator, bool included,
-                                  const std::vector<Rank>& contributors, std::uint32_t active, std::uint64_t staleness,
-                                  std::uint64_t missed, bool overrun, std::uint64_t epoch, std::vector<Rank> lost) {
-    return py::reinterpret_steal<py::object>(
-        restored(round, initiator, included, contributors, active, staleness, missed, overrun, epoch, std::move(lost)));
-  });
+  Definitions(m).function<&restored>(
+      "restored_round_info",
+      "round, initiator, included, contributors, active, staleness, missed, overrun, epoch, lost");
   m.attr("Round") =
       Objects<Round>::define("pycollectives._core.Round", {{Py_tp_doc, round_doc},
                                                            {Py_tp_methods, round_methods},

@@ -100,11 +100,7 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
   if (payload_bytes) options.payload_factor = *payload_bytes / (elements * 8);
   options.record_results = record;
   options.max_events = max_events;
-  SimulationResult result;
-  {
-    const GilReleased released;
-    result = simulate(options);
-  }
+  const SimulationResult result = without_gil([&] { return simulate(options); });
   return columns(result, size, record);
 }
 

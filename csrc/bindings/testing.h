@@ -5,6 +5,11 @@
 
 namespace pyc {
 
+class Executor;
+
+/// Of host memory (tests/cpp/host_executor.cc).
+Executor& host_executor();
+
 void bind_testing(pybind11::module_& t);
 void bind_testing_abort(pybind11::module_& t);
 void bind_testing_cpp(pybind11::module_& t);

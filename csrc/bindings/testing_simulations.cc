@@ -86,11 +86,7 @@ py::dict run_pairwise(const py::kwargs& arguments) {
     const auto [kept, alpha] = acceleration.cast<std::pair<double, double>>();
     script.acceleration = Acceleration{kept, alpha};
   }
-  PairwiseHistory history;
-  {
-    const GilReleased released;
-    history = simulate_pairwise(script);
-  }
+  const PairwiseHistory history = without_gil([&] { return simulate_pairwise(script); });
   const auto counts = [&](auto member) {
     std::vector<std::uint64_t> all;
     for (const PairwiseStatistics& rank : history.ranks) all.push_back(rank.*member);

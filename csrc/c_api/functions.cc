@@ -220,7 +220,7 @@ pyc_status preduce(pyc_collective* handle, void* data, std::size_t count, pyc_dt
     }
     if (ranks.size() == 1) return;
     const GroupData values{static_cast<std::byte*>(data), count, of.common.type, of.op};
-    of.groups->reduce(ranks, values, algorithm_of(of, ranks), 0, limit, of.common.interrupt);
+    of.groups->reduce({ranks, values, algorithm_of(of, ranks), false, 0}, limit, of.common.interrupt);
   });
 }
 

@@ -19,7 +19,7 @@ struct pyc_collective {
     std::string name;
     std::size_t count;
     pyc::DataType type;
-    std::atomic_flag* in_use;          // shared with calls from Python; null: any number of threads
+    std::atomic_flag* in_use;          // shared with calls from Python; unused by averaging in pairs
     pyc::Seconds default_limit;        // negative: unlimited
     pyc::Engine::Interrupt interrupt;  // may throw pyc::Interrupted
   };

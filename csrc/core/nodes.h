@@ -17,10 +17,10 @@ class Nodes {
  public:
   explicit Nodes(std::vector<Rank> node_of) : tables_(std::make_shared<const Tables>(std::move(node_of))) {}
 
-  /// Makes each rank a node of its own, so that all data travels in messages.
-  static Nodes of_single_ranks(Rank size) {
+  /// Nodes of consecutive ranks, equally many except on the last. With one rank per node, all data travels in messages.
+  static Nodes of_size(Rank size, Rank ranks_per_node) {
     std::vector<Rank> node_of;
-    for (Rank r = 0; r < size; ++r) node_of.push_back(r);
+    for (Rank r = 0; r < size; ++r) node_of.push_back(r / ranks_per_node);
     return Nodes(std::move(node_of));
   }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/at_end.h"
 #include "core/error.h"
 #include "core/hot.h"
 #include "diagnostics/flight_dump.h"
@@ -32,15 +33,6 @@ std::atomic<unsigned>& forks() {
 void stop_driving(std::atomic<int>& count) {
   if (--count == 0) ProgressThread::instance().take_over();
 }
-
-/// Counts a thread that drives the engine while it waits.
-struct Waiting {
-  explicit Waiting(std::atomic<int>& c) : count(c) { ++count; }
-  ~Waiting() { stop_driving(count); }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
-  std::atomic<int>& count;
-};
 
 }  // namespace
 
@@ -345,7 +337,8 @@ void Engine::throw_failure() const {
 bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,
                   const Backoff::Sleep& sleep) {
   if (done()) return true;
-  const Waiting waiting(waiters_);
+  ++waiters_;
+  const AtEnd stops([this] { stop_driving(waiters_); });
   const Seconds start = transport_->now();
   Seconds next_interrupt = start + kInterruptPeriod;
   Seconds next_look = start + kLookPeriod;

@@ -60,6 +60,7 @@ class Run {
   /// Of the buffers that the run owns.
   std::size_t memory_bytes() const { return memory_bytes_; }
   PresenceTable& presence() { return presence_; }
+  const PresenceTable& presence() const { return presence_; }
   const Schedule& schedule() const { return context_.schedule; }
   RoundNumber round() const { return round_; }
   std::uint32_t serial() const { return serial_; }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/at_end.h"
 #include "core/error.h"
 #include "diagnostics/flight_dump.h"
 #include "engine/engine.h"
@@ -20,18 +21,6 @@ constexpr Seconds kArrivalTime = 0.1;
 constexpr Seconds kAnswerTime = 0.5;  // an engine answers without its application
 constexpr Seconds kClosingNap = 1e-3;
 constexpr Seconds kMoment = 1e-3;  // a shorter wait: the time limit was over before this step
-
-/// Lets another thread close after this one has finished or failed.
-class EndOfClosing {
- public:
-  explicit EndOfClosing(std::atomic<std::thread::id>& closer) : closer_(closer) {}
-  ~EndOfClosing() { closer_ = std::thread::id(); }
-  EndOfClosing(const EndOfClosing&) = delete;
-  EndOfClosing& operator=(const EndOfClosing&) = delete;
-
- private:
-  std::atomic<std::thread::id>& closer_;
-};
 
 /// For more ranks than cores: naps from the start leave the cores to ranks that have not arrived yet.
 Backoff::Sleep longer_naps() {
@@ -242,7 +231,7 @@ std::vector<Rank> Engine::gave_up() {
 void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   const Seconds start = transport_->now();
   begin_closing(timeout, interrupt);
-  const EndOfClosing end(closer_);
+  const AtEnd another_may_close([this] { closer_ = std::thread::id(); });
   if (closed_) return;
   const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };

@@ -1,5 +1,5 @@
-// Memory and the work on it: host memory, whose work is complete when a call returns, or memory of a CUDA device, whose
-// work is queued on streams. Callers need not know which. No call waits for work.
+// Memory of a CUDA device and the work on it, which is queued on streams. No call waits for work. Tests also have an
+// executor of host memory (tests/cpp/host_executor.cc), whose work is complete when a call returns.
 //
 // Elements have the two forms of memory.h: the element type, and the accumulator type of partial results.
 #pragma once
@@ -130,7 +130,5 @@ inline void finish_at_end(Stream& stream, Event& done) noexcept {
 }
 
 inline void ExecutorDeleter::operator()(std::byte* data) const { (executor->*free)(data); }
-
-Executor& host_executor();
 
 }  // namespace pyc

@@ -1,21 +1,9 @@
 #include "memory/group_data.h"
 
-#include <cstring>
+#include "memory/numbers.h"
 
 namespace pyc {
 namespace {
-
-template <class T>
-T read(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-template <class T>
-void write(std::byte* to, T value) {
-  std::memcpy(to, &value, sizeof value);
-}
 
 std::size_t divisor_of(const GroupData& data, std::size_t contributors) {
   return data.op == ReduceOp::kAvg && !data.weight ? contributors : 1;
@@ -32,20 +20,13 @@ void load_values(Memory& memory, const GroupData& data, std::byte* work) {
 }
 
 void write_weight(const GroupData& data, std::byte* work) {
-  const DataType accumulator = data.elements().accumulator;
-  std::byte* const behind = work + data.count * size_of(accumulator);
-  const double weight = data.weight.value_or(0);
-  if (accumulator == DataType::kFloat64) {
-    write(behind, weight);
-  } else {
-    write(behind, static_cast<float>(weight));
-  }
+  of_float(data.elements().accumulator, "weight",
+           [&](auto zero) { store_at(work, data.count, static_cast<decltype(zero)>(data.weight.value_or(0))); });
 }
 
 double total_weight(const GroupData& data, const std::byte* work) {
-  const DataType accumulator = data.elements().accumulator;
-  const std::byte* const behind = work + data.count * size_of(accumulator);
-  return accumulator == DataType::kFloat64 ? read<double>(behind) : static_cast<double>(read<float>(behind));
+  return of_float(data.elements().accumulator, "weight",
+                  [&](auto zero) { return static_cast<double>(load_at<decltype(zero)>(work, data.count)); });
 }
 
 void store_values(Memory& memory, const GroupData& data, const std::byte* work, std::size_t contributors) {

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "memory/kernels.h"
 #include "memory/memory.h"
+#include "memory/numbers.h"
 
 namespace pyc {
 namespace {
@@ -85,29 +86,12 @@ std::array<T, 2> complex_identity_of(ReduceOp op) {
 
 template <class T>
 void fill(std::byte* into, std::size_t count, T value) {
-  for (std::size_t i = 0; i < count; ++i) std::memcpy(into + i * sizeof(T), &value, sizeof(T));
+  for (std::size_t i = 0; i < count; ++i) store_at(into, i, value);
 }
 
 template <class T>
 void multiply(std::byte* data, std::size_t count, T factor) {
-  for (std::size_t i = 0; i < count; ++i) {
-    T value;
-    std::memcpy(&value, data + i * sizeof(T), sizeof(T));
-    value *= factor;
-    std::memcpy(data + i * sizeof(T), &value, sizeof(T));
-  }
-}
-
-template <class T>
-T load_at(const std::byte* from, std::size_t i) {
-  T value;
-  std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-  return value;
-}
-
-template <class T>
-void store_at(std::byte* into, std::size_t i, T value) {
-  std::memcpy(into + i * sizeof(T), &value, sizeof(T));
+  for (std::size_t i = 0; i < count; ++i) store_at(data, i, load_at<T>(data, i) * factor);
 }
 
 template <class T>
@@ -142,13 +126,6 @@ void mix_pair(std::byte* __restrict a, std::byte* __restrict b, std::size_t coun
     store_at(a, i, mean + half);
     store_at(b, i, mean - half);
   }
-}
-
-template <class Action>
-void of_float(DataType type, const char* what, Action action) {
-  if (type == DataType::kFloat32) return action(float{});
-  if (type == DataType::kFloat64) return action(double{});
-  throw InternalError(std::string(what) + ": neither float32 nor float64");
 }
 
 class HostMemory final : public Memory {

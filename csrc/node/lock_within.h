@@ -1,10 +1,11 @@
-// Locking a pthread mutex for a limited time.
+// pthread mutexes in memory that processes share, and locking one for a limited time.
 #pragma once
 
 #include <pthread.h>
 #include <time.h>
 
 #include <cerrno>
+#include <new>
 
 #include "core/relax.h"
 #include "core/types.h"
@@ -17,6 +18,17 @@
 #endif
 
 namespace pyc {
+
+/// After its owner has died, the next one gets EOWNERDEAD.
+inline void make_shared(pthread_mutex_t& mutex) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  const int code = pthread_mutex_init(&mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+  if (code != 0) throw std::bad_alloc();
+}
 
 /// Tries pthread_mutex_trylock some times: these mutexes are held for a few instructions, and a wake-up takes longer.
 inline int lock_soon(pthread_mutex_t& mutex) {

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include <cerrno>
-#include <new>
 
 #include "core/hot.h"
 #include "core/types.h"
@@ -14,15 +13,7 @@ namespace pyc {
 
 class RobustMutex {
  public:
-  RobustMutex() {
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    const int code = pthread_mutex_init(&mutex_, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    if (code != 0) throw std::bad_alloc();
-  }
+  RobustMutex() { make_shared(mutex_); }
   RobustMutex(const RobustMutex&) = delete;
   RobustMutex& operator=(const RobustMutex&) = delete;
 

@@ -5,7 +5,6 @@
 #include <pthread.h>
 
 #include <cerrno>
-#include <new>
 #include <string>
 
 #include "core/error.h"
@@ -16,15 +15,7 @@ namespace pyc {
 
 class TimedMutex {
  public:
-  TimedMutex() {
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    const int code = pthread_mutex_init(&mutex_, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    if (code != 0) throw std::bad_alloc();
-  }
+  TimedMutex() { make_shared(mutex_); }
   TimedMutex(const TimedMutex&) = delete;
   TimedMutex& operator=(const TimedMutex&) = delete;
 

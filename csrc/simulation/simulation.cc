@@ -9,7 +9,7 @@ namespace pyc {
 namespace {
 
 /// Host memory whose reductions take virtual time.
-class TimedMemory final : public Memory {
+class TimedMemory final : public ReductionMemory {
  public:
   TimedMemory(SimulatedNetwork& network, Rank rank, Seconds per_byte)
       : network_(network), rank_(rank), per_byte_(per_byte) {}
@@ -19,9 +19,6 @@ class TimedMemory final : public Memory {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override { host_memory().copy(to, from, bytes); }
   void load(Elements elements, std::byte* into, const std::byte* from, std::size_t count) override {
     host_memory().load(elements, into, from, count);
-  }
-  void accumulate(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
-    host_memory().accumulate(elements, op, into, from, count);
   }
   void reduce(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
     network_.occupy(rank_, per_byte_ * static_cast<double>(count * size_of(elements.accumulator)));
@@ -33,21 +30,6 @@ class TimedMemory final : public Memory {
   void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count,
              std::size_t divisor) override {
     host_memory().store(elements, into, from, count, divisor);
-  }
-  void scale(DataType type, std::byte* data, std::size_t count, double factor) override {
-    host_memory().scale(type, data, count, factor);
-  }
-  void average(DataType type, std::byte* a, std::byte* b, std::size_t count) override {
-    host_memory().average(type, a, b, count);
-  }
-  void meet(DataType type, std::byte* data, std::byte* step, std::size_t count) override {
-    host_memory().meet(type, data, step, count);
-  }
-  void add_scaled(DataType type, std::byte* data, const std::byte* step, std::size_t count, double factor) override {
-    host_memory().add_scaled(type, data, step, count, factor);
-  }
-  void mix(DataType type, std::byte* a, std::byte* b, std::size_t count, double kept) override {
-    host_memory().mix(type, a, b, count, kept);
   }
   void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) override {
     host_memory().fill_identity(elements, op, into, count);
@@ -103,15 +85,9 @@ class Simulation {
   SimulationResult result_;
 };
 
-Nodes nodes_of(const SimulationOptions& options) {
-  std::vector<Rank> node_of;
-  for (Rank r = 0; r < options.size; ++r) node_of.push_back(r / options.ranks_per_node);
-  return Nodes(std::move(node_of));
-}
-
 Simulation::Simulation(const SimulationOptions& options)
     : options_(options),
-      nodes_(nodes_of(options)),
+      nodes_(Nodes::of_size(options.size, options.ranks_per_node)),
       count_(options.collective.count == 0 ? static_cast<std::size_t>(options.size) : options.collective.count),
       identify_(options.collective.count == 0),
       network_(options.size, options.network, options.delivery_seed),

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "core/error.h"
+#include "core/nodes.h"
 #include "engine/message.h"
 
 namespace pyc {
@@ -58,10 +59,7 @@ BootstrapSimulation::BootstrapSimulation(const BootstrapScript& script)
   outcome_.ranks.resize(applications_.size());
   for (Rank r = 0; r < script.size; ++r) {
     at(r).engine = std::make_unique<Engine>(network_.endpoint(r), Engine::Options{.progress = Progress::kCaller});
-    const Rank first = r / script.ranks_per_node * script.ranks_per_node;
-    for (Rank other = first; other < std::min(first + script.ranks_per_node, script.size); ++other) {
-      at(r).node.push_back(other);
-    }
+    at(r).node = Nodes::of_size(script.size, script.ranks_per_node).neighbours(r);
   }
 }
 

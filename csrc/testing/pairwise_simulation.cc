@@ -39,15 +39,9 @@ class PairwiseSimulation {
   PairwiseHistory history_;
 };
 
-Nodes nodes_of(const PairwiseScript& script) {
-  std::vector<Rank> node_of;
-  for (Rank r = 0; r < script.size; ++r) node_of.push_back(r / script.ranks_per_node);
-  return Nodes(std::move(node_of));
-}
-
 PairwiseSimulation::PairwiseSimulation(const PairwiseScript& script)
     : script_(script),
-      nodes_(nodes_of(script)),
+      nodes_(Nodes::of_size(script.size, script.ranks_per_node)),
       network_(script.size, script.network, script.delivery_seed),
       applications_(static_cast<std::size_t>(script.size)) {
   std::shared_ptr<SharedMemory> shared;

@@ -1,5 +1,5 @@
 // When to impose the next barrier (ElasticBSP, Problem 1): the end of the earliest of the shortest windows with a point
-// of every worker. One file for each algorithm; docs/zipline.md compares them. All expect rows that check_rows accepts.
+// of every worker. docs/zipline.md compares the algorithms. All expect rows that check_rows accepts.
 // Time is std::int64_t or double.
 #pragma once
 

@@ -8,31 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["DETAILS", "Call", "may_go_on", "notes_of"]
-
 DETAILS = "comparison of round"
 
 
 @dataclass(eq=False)
 class Call:
-    """A call of a thread, with the data to compare.
+    """A call of a thread, with the data to compare."""
 
-    Attributes
-    ----------
-    what
-        The name of the call, the same on all ranks that make it.
-    of
-        The number of the collective, if the call belongs to one.
-    notes
-        Data that this rank sends to the ranks that make the same call; if not all fit, the last are sent.
-    replies
-        The notes of the other ranks, by rank, once the call is complete.
-    """
-
-    what: str
-    of: int | None = None
+    what: str  # the name of the call, the same on all ranks that make it
+    of: int | None = None  # the number of the collective, if the call belongs to one
+    # data for the ranks that make the same call; if not all fit, the last are sent
     notes: Mapping[str, Any] = field(default_factory=dict)
-    replies: dict[int, dict[str, Any]] | None = None
+    replies: dict[int, dict[str, Any]] | None = None  # the notes of the other ranks, by rank, once the call is complete
 
     @property
     def key(self) -> tuple[str, int | None]:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from .. import _core
 
-__all__ = ["Checks", "NoChecks"]
-
 KEPT_ROUNDS = 64
 """The number of newest rounds of a collective to compare. Their hashes fit into one comparison of 4096 bytes."""
 
@@ -82,13 +80,7 @@ class Checks(NoChecks):
         self._over = False
 
     def meet(self, call: str, timeout: float | None) -> None:
-        """Report a call that needs all ranks, and return when all make it.
-
-        Raises
-        ------
-        MismatchError
-            Other ranks make other calls. All ranks raise it, and the checks end.
-        """
+        """Report a call that needs all ranks, and return when all make it; MismatchError if others make other calls."""
         self.try_to_meet(Call(call), timeout)
 
     def finish(self, timeout: float | None) -> None:
@@ -126,15 +118,8 @@ class Checks(NoChecks):
     def try_to_meet(self, call: Call, timeout: float | None) -> dict[int, dict[str, Any]]:
         """Meet; if ranks can no longer meet, or do not in time, warn that the checks have ended.
 
-        Returns
-        -------
-        dict
-            The notes of the ranks that make this call, by rank; empty without checks.
-
-        Raises
-        ------
-        MismatchError
-            Other ranks make other calls. All ranks raise it, and the checks end.
+        Return the notes of the ranks that make this call, by rank; none without checks. If other ranks make other
+        calls, all ranks raise MismatchError, and the checks end.
         """
         try:
             return self._meet(call, timeout)

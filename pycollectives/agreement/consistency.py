@@ -17,19 +17,6 @@ from ..support.errors import MismatchError, StallError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = [
-    "MAX_REFUSAL",
-    "Exchange",
-    "Signed",
-    "agree",
-    "describe_difference",
-    "describe_ranks",
-    "describe_values",
-    "encode",
-    "share",
-    "shortened",
-]
-
 MAX_TEXT = 4096
 """Limit of a comparison by the engine, in bytes."""
 
@@ -63,23 +50,8 @@ SignedT = TypeVar("SignedT", bound=Signed)
 def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
     """Make this rank's arguments and return them if they are the same on all ranks; collective.
 
-    Parameters
-    ----------
-    engine
-        Carries the comparison.
-    what
-        The name of the call in messages, such as "partial_allreduce".
-    make
-        Checks this rank's arguments. If it raises, `agree` raises that error after the other ranks have received it.
-    timeout
-        Seconds to wait for the other ranks.
-
-    Raises
-    ------
-    MismatchError
-        Arguments differ, or another rank refused its arguments; the text names ranks and values.
-    StallError
-        Some ranks did not make this call in time.
+    `what` is the name of the call in messages. If `make` raises, so does `agree`, after the other ranks have received
+    the error. MismatchError names the ranks whose arguments differ or are refused, with the values.
     """
     local, statements = share(engine, what, make, timeout=timeout)
     if any(statement != statements[0] for statement in statements):
@@ -92,17 +64,7 @@ def share(
 ) -> tuple[SignedT, list[dict[str, Any]]]:
     """Make this rank's arguments; return them and, if ranks differ, every rank's signature in their order; collective.
 
-    Parameters
-    ----------
-    engine, what, make, timeout
-        As for `agree`.
-
-    Raises
-    ------
-    MismatchError
-        Ranks make different calls, or another rank refused its arguments; the text names the ranks.
-    StallError
-        Some ranks did not make this call in time.
+    Arguments as for `agree`. MismatchError if ranks make different calls, or another rank refused its arguments.
     """
     try:
         local = make()
@@ -180,11 +142,15 @@ def describe_ranks(ranks: Sequence[int]) -> str:
     >>> describe_ranks([3])
     'rank 3'
     """
+    return f"rank{'s' if len(ranks) > 1 else ''} {list_ranks(ranks)}"
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    """Return ascending ranks in short form, such as "0, 2-5"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:
             runs[-1].append(rank)
         else:
             runs.append([rank])
-    text = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-    return f"rank{'s' if len(ranks) > 1 else ''} {text}"
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

@@ -12,8 +12,6 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
-
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError, RankFailedError, StallError
 
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..support.typing import Array
 
-__all__ = ["Continuing", "seconds_of"]
-
 ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 CoreT = TypeVar("CoreT", bound="EngineSide")
 T = TypeVar("T")
@@ -38,11 +34,6 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     Calls run as `_run(action, deadline)`. An action uses the engine's collective as `_engine_side`, and is called again
     after a recovery.
-
-    Attributes
-    ----------
-    begins_at
-        The first step of this rank, more than 0 if it replaces a dead one. `fill` sets it, in services that need it.
     """
 
     begins_at = 0
@@ -170,7 +161,6 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """See `Recoverable.stopped`."""
         with self._in_use:
             yield
             if self._left and self._core is not None and self._membership.is_installed:
@@ -188,44 +178,25 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         return self._left
 
     def end(self) -> None:
-        """See `Recoverable.end`."""
         self._has_ended = True
 
     def position(self) -> Any:
-        """See `Recoverable.position`."""
         return None
 
     def take_position(self, position: Any) -> None:
         """See `Recoverable.take_position`."""
 
     def remake(self, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """See `Recoverable.remake`."""
         self._arguments = arguments
         self._core = self._made(deadline)
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         if self._left:
             self._leave()
 
     def shared_bytes(self, values: Array, what: str, deadline: Deadline) -> Array:
         """Return the bytes of all members together; collective. Where one has bytes, the others have zeros."""
-        from ..support.native import core
-
-        made = core.PartialAllreduce(
-            self._context.engine,
-            nodes=self._context.nodes,
-            timeout=deadline.remaining(),
-            default_timeout=self._context.timeout,
-            shape=values.shape,
-            dtype=values.dtype,
-            dtype_name=values.dtype.name,
-            convert=np.asarray,
-            writable=np.asarray,
-            op="BOR",
-            policy="full",
-            name=what,
-        )
+        made = self._context.full_rounds(values, "BOR", what, deadline)
         result, _ = made.allreduce(values, timeout=seconds_of(deadline))
         made.leave()
         return result

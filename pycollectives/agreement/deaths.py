@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-__all__ = ["follows_death", "naming_failed_ranks"]
-
 REPORT_S = 2.0
 """Time in which MPI reports a death after an error that the death has caused."""
 

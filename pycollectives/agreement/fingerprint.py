@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..collective import Creator
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["Fingerprint", "hash_of_bits", "is_same_on_all_ranks"]
-
 
 @dataclass(frozen=True)
 class Fingerprint:
@@ -27,13 +25,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, buffer: object) -> Fingerprint:
-        """Return the fingerprint of a buffer, or of a specification such as `[buffer, count, type]`.
-
-        Raises
-        ------
-        TypeError, BufferError, ValueError
-            As for `buffers.array_of`; `TypeError` also if the buffer holds Python objects, which are addresses.
-        """
+        """Return the fingerprint of a buffer, or of a specification such as `[buffer, count, type]`."""
         array = buffers.array_of(buffer)
         if array.dtype.hasobject:
             raise TypeError(f"expected elements without Python objects in them, got {array.dtype}")

@@ -5,19 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..support.costs import REDUCE_PER_BYTE, Costs
 from ..support.launchers import check_fault_tolerant
-from ..support.measured_costs import measured_costs
-from ..support.nodes import neighbours_of, nodes_of, ranks_of_kernel
+from ..support.nodes import farthest_of, has_core_per_rank, neighbours_of, nodes_of, ranks_of_kernel
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from .. import _core
-    from ..support.costs import Costs
     from ..support.nodes import Place
     from .options import Options
-
-__all__ = ["engines_of"]
 
 
 def engines_of(
@@ -55,3 +52,14 @@ def engines_of(
                 made.supersede()
         raise
     return engine, check_engine, nodes, costs
+
+
+def measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:
+    """Return the costs of messages between nodes, the same on all ranks; None if a table is used. Collective."""
+    from ..support.native import core
+
+    other = farthest_of(nodes, places)
+    if other is None or not has_core_per_rank(places) or any(place.tuned for place in places):
+        return None
+    latency, overhead, gap_per_byte = core.measure_messages(engine, other=other, timeout=timeout)
+    return Costs(latency, overhead, gap_per_byte, REDUCE_PER_BYTE)

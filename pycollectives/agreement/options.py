@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from ..support.typing import OnFailure, Progress
 
-__all__ = ["RAISE", "Failures", "Options", "turn_on"]
-
 _turns: dict[int, threading.RLock] = {}
 _making_turn = threading.Lock()
 
@@ -40,11 +38,6 @@ def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
     """Return the lock of an MPI communicator: threads that call its collectives at once would mix them.
 
     Each communicator has its own lock. One lock for all would deadlock if ranks took communicators in different orders.
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        As for `Communicator`, for `comm`.
     """
     _check_usable(comm)
     with _making_turn:

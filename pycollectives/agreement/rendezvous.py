@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .checking import NoChecks
     from .consistency import Signed
 
-__all__ = ["Rendezvous"]
-
 SignedT = TypeVar("SignedT", bound="Signed")
 MadeT = TypeVar("MadeT")
 
@@ -50,14 +48,8 @@ class Rendezvous:
     def closing(self, deadline: Deadline) -> Iterator[None]:
         """Tell the other ranks that this one takes part in no further call, when none of its threads is in one.
 
-        One thread at a time.
-
-        Raises
-        ------
-        StallError
-            Another thread is closing or is in a collective call until the deadline.
-        ClosedError
-            This thread is already in such a call or is closing: the caller is a signal handler.
+        One thread at a time: StallError if another one closes or is in a call until the deadline. ClosedError if this
+        thread is, so that the caller is a signal handler.
         """
         self._engine.check_process()
         with self._entered(), _held(self._closing, deadline, "another thread of this rank is closing it, and waits"):

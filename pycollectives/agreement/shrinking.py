@@ -43,8 +43,6 @@ if TYPE_CHECKING:
         def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator: ...
 
 
-__all__ = ["Shrinking", "Words", "shrink", "supersede", "tag_of_survivors"]
-
 PAUSE_S = 0.5e-3
 """Between looks for messages."""
 REPORT_S = 15.0

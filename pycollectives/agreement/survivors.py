@@ -19,8 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Decision", "Message", "Survivors"]
-
 
 class Decision(NamedTuple):
     """The result of a step."""
@@ -53,29 +51,15 @@ class _Step:
 
 
 class Survivors:
-    """One rank's part of the agreement. Methods return the messages to send.
-
-    Parameters
-    ----------
-    rank, size
-        This rank, 0 <= rank < size.
-
-    Attributes
-    ----------
-    dead
-        The ranks that are known to be dead.
-    step
-        The number of the current step, from 0.
-    """
+    """One rank's part of the agreement. Methods return the messages to send."""
 
     def __init__(self, rank: int, size: int) -> None:
-        """See the class."""
         self._rank = rank
         self._size = size
         self._steps: dict[int, _Step] = {}
         self._attempt = 0
-        self.dead: set[int] = set()
-        self.step = 0
+        self.dead: set[int] = set()  # the ranks that are known to be dead
+        self.step = 0  # the number of the current step
 
     @property
     def live(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["advise"]
+from . import readable
 
 
 @click.command()
@@ -26,10 +26,8 @@ def advise(file: Path, as_json: bool) -> None:
     from ..simulation import workload
     from ..simulation.advice import advice, forecasts
 
-    try:
+    with readable():
         found = forecasts(workload.read(file))
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
     if as_json:
         for each in found:
             click.echo(json.dumps(each._asdict()))

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["bench"]
-
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("name", required=False)

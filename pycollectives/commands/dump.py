@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..agreement.consistency import list_ranks
 from ..diagnostics import flight
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
-
-__all__ = ["chosen", "dump"]
 
 
 @click.command()
@@ -83,12 +80,3 @@ def _print_records(documents: dict[Path, flight.Document]) -> None:
         console.print("All communicators are closed.")
     for path in documents:
         console.print(f"{path}", soft_wrap=True)
-
-
-def list_ranks(ranks: Sequence[int]) -> str:
-    """Return ranks in short form, such as "0, 2-5"."""
-    text = []
-    for _, run in itertools.groupby(enumerate(ranks), lambda pair: pair[1] - pair[0]):
-        members = [rank for _, rank in run]
-        text.append(str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}")
-    return ", ".join(text)

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from ..support.extras import how_to_install
-
-__all__ = ["experiments"]
+from . import print_table, readable
 
 
 @click.group()
@@ -20,16 +19,12 @@ def experiments() -> None:
 @experiments.command(name="list")
 def list_command() -> None:
     """List the experiments."""
-    from rich.console import Console
-    from rich.table import Table
-
     from ..experiments.experiment import catalogue
 
-    table = Table("name", "figure", "ranks", "jobs", "what", box=None)
-    for one in catalogue():
-        jobs = len(one.jobs) * len(one.seeds)
-        table.add_row(one.name, one.figure, str(one.ranks), str(jobs), one.title)
-    Console().print(table)
+    rows = [
+        (one.name, one.figure, str(one.ranks), str(len(one.jobs) * len(one.seeds)), one.title) for one in catalogue()
+    ]
+    print_table(("name", "figure", "ranks", "jobs", "what"), rows)
     click.echo("eager-SGD's Fig. 9 is a benchmark: mpirun -n 32 python -m pycollectives bench skew")
 
 
@@ -37,27 +32,22 @@ def list_command() -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Print the jobs of an experiment, NAME or a .toml file: their settings, and how long they take at least."""
-    from rich.console import Console
-    from rich.table import Table
-
     from ..experiments.experiment import find
     from ..experiments.ideal import expected_s
 
-    try:
+    with readable():
         experiment = find(name)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
-    table = Table("job", "baseline", "method", "load", "optimizer", "epochs", "seconds", box=None)
+    rows = []
     total = 0.0
     for job in experiment.jobs:
         seconds = expected_s(job.settings, experiment.ranks)
         total += 0.0 if seconds is None else seconds * len(experiment.seeds)
         of, time = job.settings, "-" if seconds is None else f"{seconds:.1f}"
-        table.add_row(job.name, job.baseline or "-", *map(str, (of.method, of.load, of.optimizer, of.epochs)), time)
+        rows.append((job.name, job.baseline or "-", *map(str, (of.method, of.load, of.optimizer, of.epochs)), time))
     seeds = ", ".join(map(str, experiment.seeds))
     click.echo(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
     click.echo(f"{experiment.ranks} ranks, seeds {seeds}, target loss {experiment.target_loss}")
-    Console(width=200).print(table)
+    print_table(("job", "baseline", "method", "load", "optimizer", "epochs", "seconds"), rows, width=200)
     click.echo(f"At least {total / 60:.0f} minutes for all seeds, by the load, without the start of the jobs.")
 
 
@@ -106,7 +96,7 @@ def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, 
         failing.explain(failures, error)
         raise SystemExit(1) from error
     if world.rank == 0:
-        _print(*table(results))
+        print_table(*table(results), width=160)
 
 
 @experiments.command()
@@ -121,17 +111,16 @@ def plot(name: str, output: Path | None) -> None:
     path = Path(name if name.endswith(".json") else f"{name.removesuffix('.toml')}.json")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        _print(*report.table(found))
+        print_table(*report.table(found), width=160)
     except FileNotFoundError:
         raise click.ClickException(f"{path} does not exist: run `experiments run` first, which writes it") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise click.ClickException(f"{path} has no results of an experiment: {error!r}") from None
     try:
-        report.plot(found, output or path.with_suffix(".png"))
+        with readable(OSError):
+            report.plot(found, output or path.with_suffix(".png"))
     except ImportError:
         raise click.ClickException(f"figures need matplotlib: {how_to_install('bench')}") from None
-    except OSError as error:
-        raise click.ClickException(str(error)) from None
 
 
 def _require_writable(path: Path) -> None:
@@ -141,13 +130,3 @@ def _require_writable(path: Path) -> None:
     path.touch()
     if is_new:
         path.unlink()
-
-
-def _print(head: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*head, box=None)
-    for row in rows:
-        table.add_row(*row)
-    Console(width=160).print(table)

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..selection import tables
-from ..support.environment import Settings, settings
+from ..support.environment import settings
 from ..tuning import report
+from . import readable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from ..selection.choice import SelectionTable
-
-__all__ = ["described_cuda", "device_table", "info"]
 
 TRANSPORTS = ("mpi", "loopback", "simulated")
 
@@ -31,12 +30,10 @@ def info() -> None:
     started = MPI.Is_initialized() and not MPI.Is_finalized()
     if started and MPI.COMM_WORLD.rank != 0:
         return
-    environment = _settings()
     cuda = core.cuda_availability()
-    try:
+    with readable():
+        environment = settings()
         table = tables.in_use()
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
     facts = Table(show_header=False, box=None)
     for fact, value in (
         ("pycollectives", __version__),
@@ -99,10 +96,3 @@ def device_table(devices: list[dict[str, Any]]) -> Table:
             " ".join(str(other) if can else "-" for other, can in enumerate(device["reaches"])),
         )
     return table
-
-
-def _settings() -> Settings:
-    try:
-        return settings()
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error

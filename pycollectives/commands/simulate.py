@@ -5,22 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from .. import policies
 from ..selection import choice, model, tables
-from ..simulation import workload
-from ..simulation.allreduce import simulate as run
+from ..servers import sync
+from ..simulation import allreduce, parameter_server, workload
 from ..support.costs import Costs
-from .simulated_server import simulate_server
+from . import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
-__all__ = ["simulate"]
+    import numpy.typing as npt
+    from numpy import float64
 
 OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "max_staleness", "reduce_ns")
 """Parameters that do not apply to a parameter server."""
@@ -121,7 +122,7 @@ def simulate(
 
     mpi4py.rc.initialize = False  # nothing here communicates
 
-    try:
+    with readable(ValueError, RuntimeError):
         policy = policies.parse(policy_text, seed=seed)
         if trace_file is not None and load != "trace":
             raise ValueError(f"--trace {trace_file}: expected --load trace with it, got --load {load}")
@@ -139,7 +140,7 @@ def simulate(
             _refuse(OF_ALLREDUCE, "--sync: a parameter server has no")
             message = costs.latency + 2 * costs.overhead + costs.gap_per_byte * nbytes
             setting = {"load": load, "bytes": nbytes, "seed": seed}
-            simulate_server(sync_text, work, message=message, setting=setting, as_json=as_json)
+            _simulate_server(sync_text, work, message, setting, as_json=as_json)
             return
         chosen = choice.resolve(
             algorithm,
@@ -151,7 +152,7 @@ def simulate(
             sparse=choice.is_sparse(policy, late, max_staleness),
         )
         algorithm, activation = chosen.name, chosen.activation if activation == "auto" else activation
-        summary = run(
+        summary = allreduce.simulate(
             work,
             policy,
             nbytes=nbytes,
@@ -163,22 +164,11 @@ def simulate(
             barrier=barrier,
             delivery_seed=seed,
         )
-    except (ValueError, RuntimeError) as error:
-        raise click.ClickException(str(error)) from error
 
-    figures = dataclasses.asdict(summary)
-    if as_json:
-        names = {"algorithm": algorithm, "activation": activation}
-        setting = {"policy": policy_text, "load": load, "bytes": nbytes, **names, "seed": seed}
-        click.echo(json.dumps({**setting, **figures}))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(
-        title=f"{policy!r}, {load} load, {nbytes} B, {algorithm}, activation by {activation}", show_header=False
-    )
-    for label, value in (
+    names = {"algorithm": algorithm, "activation": activation}
+    setting = {"policy": policy_text, "load": load, "bytes": nbytes, **names, "seed": seed}
+    title = f"{policy!r}, {load} load, {nbytes} B, {algorithm}, activation by {activation}"
+    rows = [
         ("ranks", str(summary.ranks)),
         ("calls of the fastest rank", str(summary.calls)),
         ("rounds", str(summary.rounds)),
@@ -193,8 +183,46 @@ def simulate(
         ("missed per call, max", f"{summary.missed_max} rounds"),
         ("late calls", f"{100 * summary.late_fraction:.1f} %"),
         ("throughput over synchronous", f"{summary.throughput:.2f}x"),
-    ):
-        table.add_row(label, value)
+    ]
+    _print({**setting, **dataclasses.asdict(summary)}, title, rows, as_json=as_json)
+
+
+def _simulate_server(
+    text: str, work: npt.NDArray[float64], message: float, setting: dict[str, Any], *, as_json: bool
+) -> None:
+    """Simulate a parameter server, with seconds of computing of shape (workers, iterations) and `message` seconds."""
+    kind = sync.parse(text)
+    summary = parameter_server.simulate(kind, work, latency=message)
+    bsp = parameter_server.simulate(sync.BSP(), work, latency=message)
+    throughput = summary.iterations_per_s / bsp.iterations_per_s
+    rows = [
+        ("workers", str(summary.workers)),
+        ("iterations of a worker, mean", f"{summary.iterations_per_s:.2f} per s"),
+        ("throughput over BSP", f"{throughput:.2f}x"),
+        ("waiting", f"{100 * summary.waiting_fraction:.1f} %"),
+        ("staleness, mean", f"{summary.staleness_mean:.2f} updates"),
+        ("staleness, max", f"{summary.staleness_max} updates"),
+        ("updates", str(summary.updates)),
+        ("discarded", f"{100 * summary.discarded_fraction:.1f} %"),
+        ("supersteps", str(summary.supersteps)),
+        ("superstep, mean", f"{1e3 * summary.superstep_s_mean:.3f} ms"),
+        ("slack of a superstep, mean", f"{1e3 * summary.slack_s_mean:.3f} ms"),
+    ]
+    record = {"sync": text, **setting, **summary._asdict(), "throughput": throughput}
+    _print(record, f"{text}, {setting['load']} load", rows, as_json=as_json)
+
+
+def _print(record: dict[str, Any], title: str, rows: Iterable[tuple[str, str]], *, as_json: bool) -> None:
+    """Print the figures as one JSON object or as a table."""
+    if as_json:
+        click.echo(json.dumps(record))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, show_header=False)
+    for row in rows:
+        table.add_row(*row)
     Console(highlight=False).print(table)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..slurm import profiles, scripts, submission
+from . import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,10 +102,8 @@ def sweep(
     **given: Any,
 ) -> None:
     """Submit a job array that runs COMMAND with every combination of methods and seeds."""
-    try:
+    with readable():
         commands = scripts.product(command, method=method, seed=seed)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
     script = _script(commands, folder, given, array=True, at_most=at_most)
     if dry_run:
         click.echo(script, nl=False)
@@ -116,11 +115,9 @@ def sweep(
 @click.argument("ranks", type=click.IntRange(1))
 def check_ranks(ranks: int) -> None:
     """Check that the launcher has started RANKS ranks, and print their environment. Jobs run it first."""
-    try:
+    with readable(ImportError):
         from ..slurm.ranks import complaint, describe, speaks
         from ..support.native import MPI
-    except ImportError as error:
-        raise click.ClickException(str(error)) from error
 
     world = MPI.COMM_WORLD
     if problem := complaint(world, ranks):
@@ -137,10 +134,8 @@ def _script(
     given: dict[str, Any],
     **array: Any,
 ) -> str:
-    try:
+    with readable():
         return scripts.render(_profile(**given), commands, folder=folder, **array)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def _profile(cluster: str | None, profile_file: Path | None, launcher_options: tuple[str, ...], **given: Any) -> Any:

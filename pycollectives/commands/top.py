@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..diagnostics.pace import Pace
 
-__all__ = ["top"]
-
 TIMEOUT_S = 5.0
 
 

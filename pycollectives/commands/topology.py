@@ -10,13 +10,12 @@ from ..topology import names
 from ..topology.drawing import picture
 from ..topology.graph import Topology
 from ..topology.weights import KINDS
+from . import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..topology.time_varying import TimeVarying
-
-__all__ = ["topology"]
 
 WIDEST_PICTURE = 64
 """Maximum number of ranks in a picture; more do not fit on a line."""
@@ -40,11 +39,9 @@ def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> Non
     NAME is one of ring, ring-based, double-ring, exponential, bipartite-exponential, hypercube, torus, star, complete,
     one-peer-exponential and alternating-exponential-ring.
     """
-    try:
+    with readable():
         graph = names.by_name(name, ranks)
         text = "\n".join(_lines(graph, weights))
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
     if drawing is not None:
         drawing.write(graph.dot())
     if drawing is None or drawing.name != "<stdout>":

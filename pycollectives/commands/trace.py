@@ -8,8 +8,7 @@ import click
 
 from ..diagnostics import timeline, traces
 from ..support.extras import how_to_install
-
-__all__ = ["trace"]
+from . import readable
 
 
 @click.group()
@@ -22,10 +21,8 @@ def trace() -> None:
 @click.option("--output", "-o", "out", required=True, type=click.Path(dir_okay=False, path_type=Path))
 def merge(files: tuple[Path, ...], out: Path) -> None:
     """Join the traces of all ranks into one file for chrome://tracing or ui.perfetto.dev."""
-    try:
+    with readable():
         events = traces.merge(files, out)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
     click.echo(f"{out}: {events} events of {len(files)} ranks")
 
 
@@ -48,10 +45,9 @@ def _rounds(context: click.Context, option: click.Parameter, value: str | None) 
 def draw(files: tuple[Path, ...], out: Path, rounds: tuple[int, int] | None, title: str) -> None:
     """Draw a timeline with a row for each rank, from the traces of all ranks or from a merged trace."""
     try:
-        events = traces.read_run(files)
-        timeline.draw(timeline.select(events, rounds) if rounds else events, out, title)
+        with readable(OSError, ValueError):
+            events = traces.read_run(files)
+            timeline.draw(timeline.select(events, rounds) if rounds else events, out, title)
     except ImportError:
         raise click.ClickException(f"figures need matplotlib: {how_to_install('bench')}") from None
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     click.echo(f"{out}: {len(timeline.spans(events))} spans of {len({event['pid'] for event in events})} ranks")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ..train.job import OnFailure
 
-__all__ = ["train"]
-
 
 def _names(registry: Any) -> str:
     return ", ".join(registry.names)

@@ -18,8 +18,6 @@ from ..tuning import report
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["tune"]
-
 
 def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[int]:
     sizes = [size.strip() for size in text.split(",")]

@@ -9,8 +9,6 @@ import attrs
 from ..arguments import Arguments
 from ..support.validation import checked_integer
 
-__all__ = ["LAST_START", "CounterArguments"]
-
 LAST_START = 1 << 62
 """The engine adds in 64 bits without a check."""
 

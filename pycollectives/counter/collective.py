@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, cast
 from ..collective import Collective, Statistics
 from ..support.validation import checked_integer
 from .arguments import CounterArguments
-from .continuing import ContinuingCounter
+from .continuing import ContinuingCounter, engine_side
 
 if TYPE_CHECKING:
     from .. import _core
     from ..context import Context
     from ..support.deadline import Deadline
-
-__all__ = ["SharedCounter"]
 
 MOST_AT_ONCE = 1 << 31
 
@@ -45,20 +43,11 @@ class SharedCounter(Collective[CounterArguments]):
     _collective: _core.SharedCounter
 
     def __init__(self, context: Context, arguments: CounterArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
-        from ..support.native import core
-
         super().__init__(context, arguments, deadline)
-        if context.membership is not None:
+        if context.membership is None:
+            self._collective = engine_side(context, arguments.name, arguments.start, deadline)
+        else:
             self._collective = cast("_core.SharedCounter", ContinuingCounter(context, arguments, deadline))
-            return
-        self._collective = core.SharedCounter(
-            context.engine,
-            start=arguments.start,
-            nodes=context.nodes,
-            timeout=deadline.remaining(),
-            name=arguments.name,
-        )
 
     def fetch_add(self, n: int = 1, *, timeout: float | None = None) -> int:
         """Add to the counter; return its value before, as MPI_Fetch_and_op does.
@@ -94,9 +83,8 @@ class SharedCounter(Collective[CounterArguments]):
         return self._collective.fetch_add(number, timeout=self._context.limit(timeout))
 
     def read(self, *, timeout: float | None = None) -> int:
-        """Return the value: `fetch_add(0)`, whose parameters and errors it has."""
+        """Return the value, as `fetch_add(0)`, also in `timeout` and errors."""
         return self.fetch_add(0, timeout=timeout)
 
     def statistics(self) -> Statistics:
-        """Return this rank's counters; local, without communication."""
         return Statistics(**self._collective.statistics())

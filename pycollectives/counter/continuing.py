@@ -13,9 +13,15 @@ from .arguments import CounterArguments
 
 if TYPE_CHECKING:
     from .. import _core
+    from ..context import Context
     from ..support.deadline import Deadline
 
-__all__ = ["ContinuingCounter"]
+
+def engine_side(context: Context, name: str, start: int, deadline: Deadline) -> _core.SharedCounter:
+    """Make the engine's counter; collective."""
+    from ..support.native import core
+
+    return core.SharedCounter(context.engine, start=start, nodes=context.nodes, timeout=deadline.remaining(), name=name)
 
 
 class Request(NamedTuple):
@@ -36,18 +42,10 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
     _waited = 0.0  # in former collectives
 
     def _made_for_members(self, deadline: Deadline) -> _core.SharedCounter:
-        from ..support.native import core
-
-        return core.SharedCounter(
-            self._context.engine,
-            start=self._arguments.start if self._value is None else self._value,
-            nodes=self._context.nodes,
-            timeout=deadline.remaining(),
-            name=self._arguments.name,
-        )
+        start = self._arguments.start if self._value is None else self._value
+        return engine_side(self._context, self._arguments.name, start, deadline)
 
     def fetch_add(self, n: int, *, timeout: float | None = None) -> int:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> int:
@@ -69,7 +67,6 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._state is None:
             assert self._core is not None
@@ -85,7 +82,6 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
         return {"left": self._left, **self._state}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`."""
         del deadline
         self._value = max(state["known"] for state in states)
         served = [entry for state in states for entry in state["served"]]
@@ -102,7 +98,6 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
         return self._request is not None and (rank, sequence) == (self._rank, self._request.sequence)
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         super().resume()
         self._state = self._request = None
 

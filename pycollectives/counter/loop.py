@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["until"]
-
 
 def until(
     *,

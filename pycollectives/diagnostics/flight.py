@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Document", "DumpError", "Record", "Row", "files_of", "jobs", "listening", "request", "rows"]
-
 PROC = Path("/proc")
 THREAD = "pyc-flight"
 POLL_S = 0.02
@@ -73,12 +71,7 @@ def _variable(proc: Path, name: str) -> str:
 def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Document], list[str]]:
     """Request the records of processes; return the files' contents, and a line for each process without a record.
 
-    Parameters
-    ----------
-    pids
-        Processes that answer SIGUSR2. Others get no signal, and their lines give the reason.
-    timeout
-        Seconds to wait for the files.
+    Processes that do not answer SIGUSR2 get no signal, and their lines give the reason. `timeout`: seconds to wait.
     """
     folders: dict[int, Path] = {}
     silent = []

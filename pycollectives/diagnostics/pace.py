@@ -13,44 +13,23 @@ if TYPE_CHECKING:
 
     from .flight import Document, Record
 
-__all__ = ["Pace", "paces"]
-
 
 @dataclass(frozen=True)
 class Pace:
-    """One rank in one collective, over the rounds in its record, usually the newest 256.
+    """One rank in one collective, over the rounds in its record, usually the newest 256."""
 
-    Attributes
-    ----------
-    group
-        The communicator: the same text for all of its ranks.
-    collective, rank, pid
-        The name of the collective, the rank, and its process.
-    step_s
-        Median seconds from one received round to the next; None with fewer than two.
-    waiting
-        Share of this time from a call to its result, 0 to 1. Work between `contribute` and `wait` counts too.
-    absent
-        Share of the rounds without this rank's data, 0 to 1, of those in all records; None if no record has
-        contributors.
-    behind
-        Rounds that another rank has received and this one has not.
-    since_s
-        Seconds since this rank's newest call.
-    waits_for
-        The present wait of the rank, such as "flush"; empty if it does not wait.
-    """
-
-    group: str
+    group: str  # the communicator: the same text for all of its ranks
     collective: str
     rank: int
     pid: int
-    step_s: float | None
+    step_s: float | None  # median seconds from one received round to the next; None with fewer than two
+    # share of this time from a call to its result, 0 to 1; includes work between `contribute` and `wait`
     waiting: float | None
+    # share of the rounds in all records without this rank's data; None if no record has contributors
     absent: float | None
-    behind: int
-    since_s: float
-    waits_for: str
+    behind: int  # rounds that another rank has received and this one has not
+    since_s: float  # since this rank's newest call
+    waits_for: str  # the present wait of the rank, such as "flush"; empty if it does not wait
 
 
 def paces(documents: Iterable[Document]) -> list[Pace]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-__all__ = ["commit", "commit_of"]
-
 
 def commit() -> str | None:
     """Return the commit of the checkout that contains this package or from which it was built; None if unknown.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from .traces import Event
 
-__all__ = ["draw", "select"]
-
 KINDS = {  # the beginning of a span's name: its label in the picture, its color and height
     "contribute": ("contribute", "tab:green", 0.8),
     "compute": ("compute", "mediumseagreen", 0.8),
@@ -31,10 +29,7 @@ NUMBERED_SHARE = 0.015  # the least width of a span with its number in it
 def select(events: Sequence[Event], rounds: tuple[int, int]) -> list[Event]:
     """Return the events of rounds `rounds[0]` to `rounds[1]`, and those without a round that begin during them.
 
-    Raises
-    ------
-    ValueError
-        There is no event of these rounds.
+    ValueError if there is none.
     """
     first, last = rounds
     of_rounds = [event for event in events if first <= event.get("args", {}).get("round", -1) <= last]
@@ -55,12 +50,7 @@ def spans(events: Sequence[Event]) -> list[Event]:
 def draw(events: Sequence[Event], path: Path, title: str = "") -> None:
     """Draw the spans of a trace, microseconds from its first one, into an image in the format of its ending.
 
-    Raises
-    ------
-    ValueError
-        The trace has no span.
-    ImportError
-        Matplotlib is not installed.
+    ValueError if the trace has no span; ImportError without Matplotlib.
     """
     known = [(kind, event) for event in spans(events) if (kind := _kind(event["name"]))]
     if not known:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["merge", "read_events", "read_run"]
-
 Event = dict[str, Any]
 
 
@@ -46,13 +44,7 @@ def merge(paths: Sequence[Path], out: Path) -> int:
 
 
 def read_run(paths: Sequence[Path]) -> list[Event]:
-    """Return the events of all files of one run.
-
-    Raises
-    ------
-    ValueError
-        Two files belong to the same rank or to different runs, or a file is no trace.
-    """
+    """Return the events of all files of one run; ValueError for two files of a rank, or of different runs."""
     merged: list[Event] = []
     origin: dict[Any, Path] = {}
     groups: dict[Any, tuple[Any, Path]] = {}  # by communicator

@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
-from ..arguments import Arguments, Template, as_given, compared_as, creation, initial_model_on_host, template_on_host
-from ..support.validation import checked_choice, checked_integer, checked_rank
+from ..arguments import (
+    Arguments,
+    Template,
+    as_given,
+    compared_as,
+    creation,
+    initial_model_on_host,
+    one_of,
+    template_on_host,
+)
+from ..support.validation import checked_integer, checked_rank
 from ..topology.arguments import checked_static_topology, described
 from ..topology.conversion import from_matrix
 from ..topology.survivors import without
@@ -18,9 +27,6 @@ if TYPE_CHECKING:
 
     from ..topology.graph import Topology
 
-__all__ = ["HopArguments", "TokenQueueArguments", "UpdateQueueArguments"]
-
-COMPUTATIONS = ("parallel", "serial")
 LONGEST_GAP = 1 << 16
 """Limit of `max_ig`: more sub-queues than fit into memory."""
 
@@ -50,10 +56,6 @@ def _skip(skip: Skip | None) -> Skip | None:
     if skip is not None and not isinstance(skip, Skip):
         raise TypeError(f"skip: expected None or Skip(max_jump, trigger), got {skip!r}")
     return skip
-
-
-def _computation(computation: Literal["parallel", "serial"]) -> str:
-    return checked_choice("computation", computation, COMPUTATIONS)
 
 
 @attrs.frozen
@@ -97,7 +99,9 @@ class HopArguments(Arguments):
     max_ig: int = attrs.field(default=5, kw_only=True, converter=_max_ig)
     mode: Mode = attrs.field(default=as_given("standard"), kw_only=True, converter=_mode)
     skip: Skip | None = attrs.field(default=None, kw_only=True, converter=_skip)
-    computation: str = attrs.field(default="parallel", kw_only=True, converter=_computation)
+    computation: Literal["parallel", "serial"] = attrs.field(
+        default="parallel", kw_only=True, validator=one_of("parallel", "serial")
+    )
 
     def __attrs_post_init__(self) -> None:
         """Resolve a text with `mode` and `skip`, and check both against the graph and each other."""
@@ -154,15 +158,15 @@ def _parsed(text: str, skip: Skip | None) -> tuple[Mode, Skip | None]:
 
 
 def _owner(owner: int) -> int:
-    return checked_rank("owner", owner, creation().group.size)
+    return checked_rank("owner", owner, creation().numbered)
 
 
 def _taker(taker: int) -> int:
-    return checked_rank("taker", taker, creation().group.size)
+    return checked_rank("taker", taker, creation().numbered)
 
 
 def _senders(senders: Iterable[int] | None) -> tuple[int, ...] | None:
-    size = creation().group.size
+    size = creation().numbered
     return None if senders is None else tuple(sorted({checked_rank("senders", rank, size) for rank in senders}))
 
 
@@ -198,9 +202,8 @@ class UpdateQueueArguments(Arguments):
     max_ig: int = attrs.field(default=5, kw_only=True, converter=_max_ig)
 
     def __attrs_post_init__(self) -> None:
-        """Check the senders."""
         if self.senders is None:
-            others = tuple(rank for rank in range(creation().group.size) if rank != self.owner)
+            others = tuple(rank for rank in range(creation().numbered) if rank != self.owner)
             object.__setattr__(self, "senders", others)
         if self.owner in self.senders:
             raise ValueError(f"senders: expected ranks other than the owner, {self.owner}, got {list(self.senders)}")

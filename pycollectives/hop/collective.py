@@ -9,9 +9,9 @@ import numpy as np
 
 from ..collective import Collective, Statistics
 from ..support import buffers
-from ..support.validation import checked_integer, with_prefix
+from ..support.validation import checked_integer
 from .arguments import HopArguments
-from .continuing import ContinuingHop
+from .continuing import ContinuingHop, engine_side
 from .modes import MOST
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array, BufferSpec
     from ..topology.graph import Topology
     from .modes import Mode, Skip
-
-__all__ = ["Hop", "HopStatistics"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,26 +82,16 @@ class Hop(Collective[HopArguments]):
     _collective: _core.Hop
 
     def __init__(self, context: Context, arguments: HopArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
-        from ..support.native import core
-
         super().__init__(context, arguments, deadline)
         given = buffers.matching_array(arguments.initial.array, arguments.initial.buffer)
         model = np.array(given).reshape(arguments.initial.buffer.shape)
         self._parameters = model.view()
         self._parameters.flags.writeable = False
         self._next = 0
-        if context.membership is not None:
+        if context.membership is None:
+            self._collective = engine_side(context, model, deadline, arguments.for_engine())
+        else:
             self._collective = cast("_core.Hop", ContinuingHop(context, arguments, deadline, model=model))
-            return
-        self._collective = core.Hop(
-            context.engine,
-            model=buffers.as_bytes_exporter(model),
-            checks=context.checks.on,
-            nodes=context.nodes,
-            timeout=deadline.remaining(),
-            **arguments.for_engine(),
-        )
 
     def iterations(self, steps: int, *, timeout: float | None = None) -> Iterator[int]:
         """Iterate over the next iterations; call `step` once in each. A later call continues where this one ended.
@@ -175,10 +163,7 @@ class Hop(Collective[HopArguments]):
             This rank has left.
         """
         limit = self._context.limit(timeout)
-        try:
-            array = buffers.matching_array(delta, self._arguments.initial.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self.name) from None
+        array = buffers.matching_array(delta, self._arguments.initial.buffer, name=self.name)
         self._collective.step(buffers.as_bytes_exporter(array), timeout=limit)
         self._next = self._collective.iteration + 1
 

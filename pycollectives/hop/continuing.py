@@ -20,14 +20,25 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import HopArguments
 
-__all__ = ["ContinuingHop"]
+
+def engine_side(context: Context, model: Array, deadline: Deadline, options: dict[str, Any]) -> _core.Hop:
+    """Make the engine's Hop, which changes `model`; collective."""
+    from ..support.native import core
+
+    return core.Hop(
+        context.engine,
+        model=as_bytes_exporter(model),
+        checks=context.checks.on,
+        nodes=context.nodes,
+        timeout=deadline.remaining(),
+        **options,
+    )
 
 
 class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     """The calls of the engine's Hop, which recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: HopArguments, deadline: Deadline, *, model: Array) -> None:
-        """Make the engine's collective; collective."""
         self._model = model  # the engine changes it
         self._kept = model.copy()  # between calls
         self._is_in_iteration = False
@@ -42,16 +53,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.Hop:
-        from ..support.native import core
-
-        return core.Hop(
-            self._context.engine,
-            model=as_bytes_exporter(self._model),
-            checks=self._context.checks.on,
-            nodes=self._context.nodes,
-            timeout=deadline.remaining(),
-            **self._arguments.for_engine(self._members),
-        )
+        return engine_side(self._context, self._model, deadline, self._arguments.for_engine(self._members))
 
     @property
     def _first_number(self) -> int:
@@ -60,7 +62,6 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     # ------------------------------------------------------------------------------------------------ calls
 
     def enter(self, last: int, *, timeout: float | None = None) -> int:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> int:
@@ -85,7 +86,6 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         return self._is_in_iteration and self.iteration < self._first
 
     def step(self, delta: Any, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -113,7 +113,6 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._core is not None:
             self._counts = self._with(self._counted or dict.fromkeys(self._core.statistics(), 0))
@@ -130,16 +129,13 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
             self.begins_at = self.iteration = self._next = states[0]["iteration"]
 
     def position(self) -> Array:
-        """See `Recoverable.position`."""
         return self._kept
 
     def take_position(self, position: Array) -> None:
-        """See `Recoverable.take_position`."""
         for model in (self._model, self._kept):
             np.copyto(model, position)
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         super().resume()
         if self._core is not None and not self._left and self._is_in_iteration and self.iteration == self._first:
             self._core.enter(max(self._last - self._first, 0))  # its first iteration, which waits for nothing

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..topology.graph import Topology
     from .modes import Mode
 
-__all__ = ["gap_bounds"]
-
 
 def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.NDArray[np.float64]:
     """Return the upper bound of Iter(i) - Iter(j) at any time, for each pair of ranks: Hop, Table 1.

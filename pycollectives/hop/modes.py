@@ -14,35 +14,31 @@ in-neighbors of a rank include the rank itself; its own update is always availab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from ..support.validation import integer_field
+from ..support.validation import Declared, integer
 
 MOST = 1 << 62
 """Limit of iterations and updates: the sum of two fits into 64 bits."""
 
-__all__ = ["BackupWorkers", "BoundedStaleness", "Hybrid", "Mode", "NotifyAck", "Skip", "Standard", "parse"]
-
 
 @dataclass(frozen=True)
-class Mode:
+class Mode(Declared):
     """Base of the modes; not a mode itself."""
+
+    acknowledges: ClassVar[bool] = False
+    """Whether updates are acknowledged."""
 
     @property
     def backup(self) -> int:
         """The number of in-neighbors whose update may be missing."""
-        return 0
+        return int(self._declared().get("backup", 0))
 
     @property
     def staleness(self) -> int | None:
         """The largest age of an update in iterations; None if all updates must be of the same iteration."""
-        return None
-
-    @property
-    def acknowledges(self) -> bool:
-        """Whether updates are acknowledged."""
-        return False
+        return self._declared().get("staleness")
 
     @property
     def bound_by_updates(self) -> float:
@@ -76,10 +72,7 @@ class NotifyAck(Mode):
     NotifyAck()
     """
 
-    @property
-    def acknowledges(self) -> bool:
-        """See `Mode`."""
-        return True
+    acknowledges: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -97,16 +90,7 @@ class BackupWorkers(Mode):
     BackupWorkers(n=1)
     """
 
-    n: int
-
-    def __post_init__(self) -> None:
-        """Check what does not depend on the graph."""
-        integer_field(self, "n", at_least=1, at_most=MOST)
-
-    @property
-    def backup(self) -> int:
-        """See `Mode`."""
-        return self.n
+    n: int = field(metadata=integer(at_least=1, at_most=MOST, engine="backup"))
 
 
 @dataclass(frozen=True)
@@ -126,16 +110,7 @@ class BoundedStaleness(Mode):
     BoundedStaleness(s=5)
     """
 
-    s: int
-
-    def __post_init__(self) -> None:
-        """Check it."""
-        integer_field(self, "s", at_least=0, at_most=MOST)
-
-    @property
-    def staleness(self) -> int:
-        """See `Mode`."""
-        return self.s
+    s: int = field(metadata=integer(at_least=0, at_most=MOST, engine="staleness"))
 
 
 @dataclass(frozen=True)
@@ -153,27 +128,12 @@ class Hybrid(Mode):
     Hybrid(n=1, s=5)
     """
 
-    n: int
-    s: int
-
-    def __post_init__(self) -> None:
-        """Check what does not depend on the graph."""
-        integer_field(self, "n", at_least=1, at_most=MOST)
-        integer_field(self, "s", at_least=0, at_most=MOST)
-
-    @property
-    def backup(self) -> int:
-        """See `Mode`."""
-        return self.n
-
-    @property
-    def staleness(self) -> int:
-        """See `Mode`."""
-        return self.s
+    n: int = field(metadata=integer(at_least=1, at_most=MOST, engine="backup"))
+    s: int = field(metadata=integer(at_least=0, at_most=MOST, engine="staleness"))
 
 
 @dataclass(frozen=True)
-class Skip:
+class Skip(Declared):
     """Let a rank that is far behind skip iterations: Hop, section 5.
 
     At the end of an iteration, a rank that is more than `trigger` iterations behind all of its out-neighbors jumps
@@ -191,13 +151,8 @@ class Skip:
     Skip(max_jump=10, trigger=1)
     """
 
-    max_jump: int
-    trigger: int = 1
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        integer_field(self, "max_jump", at_least=1, at_most=MOST)
-        integer_field(self, "trigger", at_least=1, at_most=MOST)
+    max_jump: int = field(metadata=integer(at_least=1, at_most=MOST))
+    trigger: int = field(default=1, metadata=integer(at_least=1, at_most=MOST))
 
 
 def parse(text: str) -> tuple[Mode, Skip | None]:

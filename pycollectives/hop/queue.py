@@ -18,9 +18,8 @@ class Queue(Collective[ArgumentsT]):
     """Base of both queues. When the owner leaves, the queued entries are lost."""
 
     def statistics(self) -> Statistics:
-        """Return this rank's counters; local, without communication."""
         return Statistics(**self._collective.statistics())  # type: ignore[attr-defined]
 
     def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:
-        if self._context.rank not in ranks:
+        if self._context.communicator.rank not in ranks:
             raise ValueError(f"{self.name}: {call} is for {what}, rank {', '.join(map(str, ranks))}, not for this one")

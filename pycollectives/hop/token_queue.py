@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..support.validation import checked_integer
 from .arguments import TokenQueueArguments
+from .continuing_queues import ContinuingTokenQueue
 from .modes import MOST
 from .queue import Queue
 
@@ -54,6 +55,9 @@ class TokenQueue(Queue[TokenQueueArguments]):
         super().__init__(context, arguments, deadline)
         self.owner = arguments.owner
         self.taker = arguments.taker
+        if context.membership is not None:
+            self._collective = cast("_core.TokenQueue", ContinuingTokenQueue(context, arguments, deadline))
+            return
         self._collective = core.TokenQueue(
             context.engine,
             owner=arguments.owner,

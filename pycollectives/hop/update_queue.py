@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..support import buffers
 from ..support.validation import checked_integer, with_prefix
 from .arguments import UpdateQueueArguments
+from .continuing_queues import ContinuingUpdateQueue
 from .modes import MOST
 from .queue import Queue
 
@@ -80,6 +81,9 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         self.owner = arguments.owner
         self.senders = arguments.senders
         self.max_ig = arguments.max_ig
+        if context.membership is not None:
+            self._collective = cast("_core.UpdateQueue", ContinuingUpdateQueue(context, arguments, deadline))
+            return
         self._collective = core.UpdateQueue(
             context.engine,
             owner=arguments.owner,
@@ -103,7 +107,8 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         update
             C-contiguous host memory of the count and dtype of `like`. It is copied, so you may change it afterwards.
         iteration
-            The iteration in which it was generated, at least 0.
+            The iteration in which it was generated, at least 0. With `on_failure="continue"`, at least that of this
+            rank's last update.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 

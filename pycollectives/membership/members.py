@@ -87,16 +87,8 @@ __all__ = ["Membership"]
 
 T = TypeVar("T")
 
-CONTINUING = [
-    "partial_allreduce",
-    "partial_reduce",
-    "neighbor_averaging",
-    "push_sum",
-    "pairwise_averaging",
-    "hop",
-    "parameter_server",
-    "counter",
-]
+NOT_FOR_NEWCOMERS = ["token_queue", "update_queue", "preduce"]
+"""Their calls have no numbers, from which a new rank would know the next one."""
 RESUME_S = 60.0
 """Time limit from the agreement on the members until all have installed; more than a newcomer has to join."""
 GROUPS = -1
@@ -207,13 +199,12 @@ class Membership(WholeCalls):
         """Register a callback for changes."""
         self._callbacks.append(callback)
 
-    def refuse(self, call: str) -> None:
-        """Raise ValueError if a service does not continue after a death."""
-        if call not in CONTINUING:
+    def check_newcomers(self, call: str) -> None:
+        """Raise ValueError if new ranks replace dead ones, and cannot take part in these calls."""
+        if self.replaces and call in NOT_FOR_NEWCOMERS:
             raise ValueError(
-                f"{call}: expected {', '.join(CONTINUING)}, preduce, mean, agree or is_same_on_all_ranks with "
-                "on_failure='continue'; "
-                "otherwise use on_failure='raise', and call shrink after a RankFailedError"
+                f"{call}: expected neither spares nor respawn, since a new rank would not know which call is next; "
+                "use partial_reduce or hop, whose steps have numbers"
             )
 
     @property

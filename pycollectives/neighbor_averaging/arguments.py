@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsFloat
 
 import attrs
 
-from ..arguments import LOCAL, Arguments, Template, as_given, compared_as, creation, initial_model, model_like
-from ..support.validation import checked_choice, checked_integer
+from ..arguments import LOCAL, Arguments, Template, as_given, compared_as, creation, initial_model, model_like, one_of
+from ..support.validation import checked_integer
 from ..topology.arguments import AnyTopology, checked_static_topology, checked_topology, described, weights_or
 from ..topology.conversion import from_matrix
 from ..topology.survivors import among, without
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from ..topology.graph import Topology
     from ..topology.weights import Matrix
 
-__all__ = ["NeighborAveragingArguments", "NeighborhoodArguments", "PairwiseArguments", "PushSumArguments"]
-
-PACES = ("continuous", "per_step")
-ORDERS = ("random", "round-robin")
-WEIGHTINGS = ("uniform", "frequency")
-LOCKS = ("segment", "model")
 SEGMENT_BYTES = 64 << 10
 """An average of two segments of this size takes about 10 microseconds, during which `read` and `apply` may wait."""
 SEGMENT_BYTES_ON_DEVICE = 4 << 20
@@ -178,10 +172,6 @@ def _static_topology(topology: Topology | str) -> Topology:
     return graph
 
 
-def _pace(pace: Literal["continuous", "per_step"]) -> str:
-    return checked_choice("pace", pace, PACES)
-
-
 def _rate(rate: float | None) -> float | None:
     if rate is None:
         return None
@@ -193,24 +183,8 @@ def _rate(rate: float | None) -> float | None:
     return number
 
 
-def _order(order: Literal["random", "round-robin"]) -> str:
-    return checked_choice("order", order, ORDERS)
-
-
 def _seed(seed: int) -> int:
     return checked_integer("seed", seed, at_least=0, at_most=2**64 - 1)
-
-
-def _acceleration(acceleration: Literal["a2cid2"] | None) -> str | None:
-    return None if acceleration is None else checked_choice("acceleration", acceleration, ("a2cid2",))
-
-
-def _weighting(weighting: Literal["uniform", "frequency"]) -> str:
-    return checked_choice("weighting", weighting, WEIGHTINGS)
-
-
-def _lock(lock: Literal["segment", "model"]) -> str:
-    return checked_choice("lock", lock, LOCKS)
 
 
 @attrs.frozen
@@ -259,13 +233,23 @@ class PairwiseArguments(Arguments):
         converter=_static_topology,
         metadata=compared_as(described),
     )
-    pace: str = attrs.field(default="continuous", kw_only=True, converter=_pace)
+    pace: Literal["continuous", "per_step"] = attrs.field(
+        default="continuous", kw_only=True, validator=one_of("continuous", "per_step")
+    )
     rate: float | None = attrs.field(default=None, kw_only=True, converter=_rate, metadata=LOCAL)
-    order: str = attrs.field(default="random", kw_only=True, converter=_order, metadata=LOCAL)
+    order: Literal["random", "round-robin"] = attrs.field(
+        default="random", kw_only=True, validator=one_of("random", "round-robin"), metadata=LOCAL
+    )
     seed: int = attrs.field(default=0, kw_only=True, converter=_seed)
-    acceleration: str | None = attrs.field(default=None, kw_only=True, converter=_acceleration)
-    weighting: str = attrs.field(default="uniform", kw_only=True, converter=_weighting)
-    lock: str = attrs.field(default="segment", kw_only=True, converter=_lock)
+    acceleration: Literal["a2cid2"] | None = attrs.field(
+        default=None, kw_only=True, validator=attrs.validators.optional(one_of("a2cid2"))
+    )
+    weighting: Literal["uniform", "frequency"] = attrs.field(
+        default="uniform", kw_only=True, validator=one_of("uniform", "frequency")
+    )
+    lock: Literal["segment", "model"] = attrs.field(
+        default="segment", kw_only=True, validator=one_of("segment", "model")
+    )
 
     def __attrs_post_init__(self) -> None:
         """Check the rate against the pace."""

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..support.buffers import array_of, as_bytes_exporter
+from ..support.buffers import array_of, as_bytes_exporter, matching_array
 from ..support.device_arrays import describe_device, fitting_array
 from ..support.device_result import DeviceResult
-from ..support.device_streams import handle_of_stream
-from ..support.validation import with_prefix
-from .model import readable_array, writable_array
+from ..support.device_streams import handle_of_stream, refuse_stream
 
 if TYPE_CHECKING:
     from .. import _core
@@ -19,38 +17,30 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PairwiseArguments
 
-__all__ = ["DeviceArrays", "HostArrays", "host_model"]
-
 
 class HostArrays:
     """A collective of arrays in host memory."""
 
     def __init__(self, arguments: PairwiseArguments, collective: _core.PairwiseAveraging) -> None:
-        """Wrap `collective`, which was made with `arguments`."""
         self._name = arguments.name
         self._buffer = arguments.initial.buffer
         self.collective = collective
 
     def read(self, out: object, stream: object) -> Array:
-        """As `PairwiseAveraging.read`."""
-        self._check(stream)
-        buffer = self._buffer
-        array = np.empty(buffer.shape, buffer.dtype) if out is None else writable_array(out, buffer, self._name)
+        refuse_stream(stream, self._name)
+        if out is None:
+            out = np.empty(self._buffer.shape, self._buffer.dtype)
+        array = matching_array(out, self._buffer, name=self._name, writable=True)
         self.collective.read(as_bytes_exporter(array))
         return array
 
     def apply(self, delta: object, stream: object) -> None:
-        """As `PairwiseAveraging.apply`."""
-        self._check(stream)
-        self.collective.apply(as_bytes_exporter(readable_array(delta, self._buffer, self._name)))
+        refuse_stream(stream, self._name)
+        self.collective.apply(as_bytes_exporter(matching_array(delta, self._buffer, name=self._name)))
 
     def given(self, mean: Array) -> Array:
         """Return a model of the host as calls return it."""
         return mean
-
-    def _check(self, stream: object) -> None:
-        if stream is not None:
-            raise ValueError(f"{self._name}: stream: expected None, as this collective is on the host, got {stream!r}")
 
 
 class DeviceArrays:
@@ -76,7 +66,6 @@ class DeviceArrays:
         )
 
     def read(self, out: object, stream: object) -> Any:
-        """As `PairwiseAveraging.read`."""
         if out is None:
             if stream is not None:
                 self._stream = handle_of_stream(stream)
@@ -88,7 +77,6 @@ class DeviceArrays:
         return out
 
     def apply(self, delta: object, stream: object) -> None:
-        """As `PairwiseAveraging.apply`."""
         array = self._fitting(delta, stream, writable=False)
         self.collective.apply(array.pointer, array.streams)
         self._stream = array.stream
@@ -114,12 +102,8 @@ class DeviceArrays:
         return [self._stream]
 
     def _fitting(self, x: object, stream: object, *, writable: bool) -> DeviceArray:
-        try:
-            return fitting_array(
-                x, self.buffer, self._device, self.collective.device_of, stream=stream, writable=writable
-            )
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self._name) from None
+        device_of = self.collective.device_of
+        return fitting_array(x, self.buffer, self._device, device_of, name=self._name, stream=stream, writable=writable)
 
 
 def host_model(arguments: PairwiseArguments) -> Array:

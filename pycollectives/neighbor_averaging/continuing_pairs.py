@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PairwiseArguments
 
-__all__ = ["ContinuingPairs"]
-
 LARGEST_COUNTERS = ("staleness_max",)
 """Counters whose largest value counts; all others but `memory_bytes` are summed over the former collectives."""
 
@@ -45,7 +43,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
     """The calls of the engine's pairwise averaging, and `equalize`, which recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PairwiseArguments, deadline: Deadline) -> None:
-        """Make the engine's collectives; collective."""
         self._model = array_of(arguments.initial.array)  # with which the engine's collective is made
         self._equalizer: Equalizer | None = None
         self._equalizing = threading.RLock()  # held by a thread in `equalize`, which other threads do not wait for
@@ -88,11 +85,9 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
             yield
 
     def read(self, out: Any) -> None:
-        """As the engine's."""
         self._call(lambda core: core.read(out))
 
     def apply(self, delta: Any) -> None:
-        """As the engine's."""
         self._call(lambda core: core.apply(delta))
 
     def _call(self, use: Callable[[_core.PairwiseAveraging], None]) -> None:
@@ -127,7 +122,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return self._equalizer
 
     def leave(self) -> None:
-        """As the engine's."""
         self._end(abort=False)
 
     def abort(self) -> None:
@@ -159,12 +153,10 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """See `Recoverable.stopped`."""
         with self._equalizing, super().stopped():
             yield
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._core is not None:
             self._counts = self._with(self._core.statistics())
@@ -211,7 +203,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         self._rounds.replaced = None
 
     def position(self) -> Position:
-        """See `Recoverable.position`."""
         is_completed = self._open_call is not None and self._open_call < self._equalized
         return Position(self._model, self._mean if is_completed else None, self._equalized, self._open_call)
 
@@ -227,7 +218,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return self._counts | {"memory_bytes": 0} if self._core is None else self._with(self._core.statistics())
 
     def statistics_of_rounds(self) -> dict[str, Any]:
-        """See `Equalizer.statistics_of_rounds`."""
         counts = self._rounds.statistics_of_rounds()
         return counts | {"waited": counts["waited"] + self._waited_in_rounds}
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import NeighborhoodArguments
 
-__all__ = ["ContinuingNeighborhood"]
-
 
 class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighborhood"]):
     """The calls of the engine's neighborhood, which recover if a rank has died."""
@@ -29,7 +27,6 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     def __init__(
         self, context: Context, arguments: NeighborhoodArguments, deadline: Deadline, *, push_sum: bool
     ) -> None:
-        """Make the engine's collective; collective."""
         self._push_sum = push_sum
         self._begun: Array | None = None  # the model of the step that is not done
         self._newest: Array | None = None  # the result of the newest step that is done
@@ -77,7 +74,6 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         return self._begun is not None and self._steps <= self._together_from
 
     def test(self) -> bool:
-        """As the engine's."""
 
         def action() -> bool:
             core = self._notified_side
@@ -86,7 +82,6 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         return self._run(action, Deadline(self._context.timeout))
 
     def wait(self, out: Array, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -138,7 +133,6 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._core is not None:
             self._waited += self._core.statistics()["waited"]
@@ -153,11 +147,9 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
             self._steps = states[0]["done"]
 
     def position(self) -> Array | None:
-        """See `Recoverable.position`."""
         return self._newest
 
     def take_position(self, position: Array) -> None:
-        """See `Recoverable.take_position`."""
         self._newest = position
 
     def remake(self, arguments: NeighborhoodArguments, deadline: Deadline) -> None:
@@ -166,7 +158,6 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         self._weight = 1.0
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         super().resume()
         if self._core is not None and not self._left and self._begun is not None and not self._catches_up:
             self._core.start(self._begun)

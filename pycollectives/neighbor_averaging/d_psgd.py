@@ -5,8 +5,6 @@ from __future__ import annotations
 from .arguments import NeighborAveragingArguments
 from .neighborhood import Neighborhood
 
-__all__ = ["NeighborAveraging"]
-
 
 class NeighborAveraging(Neighborhood[NeighborAveragingArguments]):
     """Averages with neighbors in a graph, step by step; made by `Communicator.neighbor_averaging`.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["Equalizer"]
-
 LONGEST_CHUNK = 64 << 10
 """Elements that are averaged at a time; a node needs memory for some chunks per rank."""
 
@@ -27,11 +25,6 @@ class Equalizer:
 
     All ranks call `equalize` equally often. After a `StallError`, the next call continues where it was; after another
     error, a rank can no longer call it.
-
-    Attributes
-    ----------
-    replaced
-        This rank's model before and after it was replaced by the mean, until all ranks have done so.
     """
 
     def __init__(
@@ -44,31 +37,16 @@ class Equalizer:
         deadline: Deadline,
     ) -> None:
         """Make an equalizer for models of `count` elements; collective."""
-        from ..support.native import core
-
         self._models = models
         self._count = count
-        dtype = np.dtype(models.held_dtype_name)
-        self._chunk = np.zeros(min(max(count, 1), LONGEST_CHUNK), dtype)
+        self._chunk = np.zeros(min(max(count, 1), LONGEST_CHUNK), models.held_dtype_name)
+        # this rank's model before and after it was replaced by the mean, until all ranks have done so
         self.replaced: tuple[Array, Array] | None = None
         self._name = name
         self._failed = False
         self._under_way: Iterator[_core.Round] | None = None
         self._round: _core.Round | None = None
-        self._rounds: _core.PartialAllreduce = core.PartialAllreduce(
-            context.engine,
-            nodes=context.nodes,
-            timeout=deadline.remaining(),
-            default_timeout=context.timeout,
-            shape=self._chunk.shape,
-            dtype=dtype,
-            dtype_name=dtype.name,
-            convert=np.asarray,
-            writable=np.asarray,
-            op="AVG",
-            policy="full",
-            name=f"{name}.equalize",
-        )
+        self._rounds = context.full_rounds(self._chunk, "AVG", f"{name}.equalize", deadline)
 
     def equalize(self, deadline: Deadline) -> Array:
         """Replace each rank's model by their mean, as models are held, and return it; collective.

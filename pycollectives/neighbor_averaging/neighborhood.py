@@ -12,7 +12,6 @@ from ..request import Request
 from ..support import buffers
 from .arguments import NeighborhoodArguments
 from .continuing_steps import ContinuingNeighborhood
-from .model import readable_array, writable_array
 
 if TYPE_CHECKING:
     from .. import _core
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
     from ..topology.arguments import AnyTopology
-
-__all__ = ["Neighborhood", "NeighborhoodStatistics", "StepInfo", "StepRequest"]
 
 ArgumentsT = TypeVar("ArgumentsT", bound=NeighborhoodArguments)
 
@@ -65,7 +62,6 @@ class StepRequest(Request):
     """
 
     def __init__(self, collective: Neighborhood[Any], step: int) -> None:
-        """For `Neighborhood`."""
         self._collective = collective
         self._info: StepInfo | None = None
         self._in_place: Array | None = None  # the array given to `average`
@@ -119,7 +115,6 @@ class StepRequest(Request):
         return self._collective.comm.timeout
 
     def __repr__(self) -> str:
-        """Show the number of the step."""
         return f"<StepRequest {self.step} of {self._collective.name!r}>"
 
 
@@ -134,7 +129,6 @@ class Neighborhood(Collective[ArgumentsT]):
     _collective: _core.Neighborhood | ContinuingNeighborhood
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -179,7 +173,7 @@ class Neighborhood(Collective[ArgumentsT]):
         return self._start(w, None)
 
     def _start(self, w: BufferSpec, timeout: float | None) -> StepRequest:
-        array = buffers.as_bytes_exporter(readable_array(w, self._template.buffer, self.name))
+        array = buffers.as_bytes_exporter(buffers.matching_array(w, self._template.buffer, name=self.name))
         before = self._request
         limit: dict[str, Any] = {}
         if isinstance(self._collective, ContinuingNeighborhood):  # its calls wait if a rank has died
@@ -278,7 +272,6 @@ class Neighborhood(Collective[ArgumentsT]):
         return array
 
     def statistics(self) -> NeighborhoodStatistics:
-        """Return this rank's counters; local, without communication."""
         return NeighborhoodStatistics(**self._collective.statistics())
 
     @property
@@ -322,4 +315,4 @@ class Neighborhood(Collective[ArgumentsT]):
         return np.empty(self.shape, self.dtype)
 
     def _writable(self, out: BufferSpec) -> Array:
-        return writable_array(out, self._template.buffer, self.name)
+        return buffers.matching_array(out, self._template.buffer, name=self.name, writable=True)

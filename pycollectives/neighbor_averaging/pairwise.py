@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array, BufferSpec
     from ..topology.graph import Topology
 
-__all__ = ["PairwiseAveraging", "PairwiseStatistics"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseStatistics(Statistics):
@@ -89,7 +87,6 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
     _collective: _core.PairwiseAveraging | _core.DevicePairwiseAveraging
 
     def __init__(self, context: Context, arguments: PairwiseArguments, deadline: Deadline) -> None:
-        """Make the engine's collectives; collective."""
         super().__init__(context, arguments, deadline)
         self._equalizing = threading.Lock()
         self._arrays: HostArrays | DeviceArrays
@@ -123,7 +120,6 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: PairwiseArguments) -> None:
-        """See `Collective`."""
         from ..support.native import core
 
         context.check_on_host("initial", arguments.initial)
@@ -259,7 +255,6 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         return 0  # applied deltas are in the model
 
     def statistics(self) -> PairwiseStatistics:
-        """Return this rank's counters; local, without communication."""
         counts = self._collective.statistics()
         equalizing = self._equalizer.statistics_of_rounds()
         return PairwiseStatistics(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from .arguments import PushSumArguments
 from .neighborhood import Neighborhood
 
-__all__ = ["PushSum"]
-
 
 class PushSum(Neighborhood[PushSumArguments]):
     """Averages over a directed graph by push-sum; made by `Communicator.push_sum`.

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from ..arguments import LOCAL, MAX_NUMBER, Arguments, Template, creation, template
+from ..arguments import LOCAL, MAX_NUMBER, Arguments, Template, creation, one_of, template
 from ..policies import Policy, Quorum, as_policy
 from ..selection import choice, tables
 from ..selection.model import algorithm_names
 from ..support import buffers, operations
 from ..support.operations import checked_op
-from ..support.validation import checked_choice, checked_integer, with_prefix
+from ..support.validation import checked_choice, checked_integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from ..support.costs import Costs
     from ..support.typing import Array, BufferSpec, DType, Late, Missed, Op
 
-__all__ = ["PartialAllreduceArguments"]
-
-LATE = ("accumulate", "replace", "drop")
 MISSED = ("latest", "sum")
 
 
@@ -41,10 +38,6 @@ def _policy(policy: Policy | str) -> Policy:
 
 def _op(op: Op) -> str:
     return checked_op(op)
-
-
-def _late(late: Late) -> str:
-    return checked_choice("late", late, LATE)
 
 
 def _missed(missed: Missed | None) -> str:
@@ -136,7 +129,7 @@ class PartialAllreduceArguments(Arguments):
     dtype: DType | None = attrs.field(default=None, kw_only=True, metadata=LOCAL)
     op: str = attrs.field(default="SUM", kw_only=True, converter=_op)
     policy: Policy = attrs.field(default=Quorum(), kw_only=True, converter=_policy)
-    late: str = attrs.field(default="accumulate", kw_only=True, converter=_late)
+    late: Late = attrs.field(default="accumulate", kw_only=True, validator=one_of("accumulate", "replace", "drop"))
     missed: str = attrs.field(default=None, kw_only=True, converter=_missed)
     max_staleness: int | None = attrs.field(default=None, kw_only=True, converter=_max_staleness)
     activation: str = attrs.field(default="auto", kw_only=True, converter=_activation)
@@ -191,15 +184,11 @@ class PartialAllreduceArguments(Arguments):
 
     def readable(self, x: object) -> Array:
         """Return the memory of a contribution that is not already such an array; raise if it does not fit."""
-        try:
-            array = buffers.matching_array(x, self.like.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self.name) from None
-        return buffers.as_bytes_exporter(array)
+        return buffers.as_bytes_exporter(buffers.matching_array(x, self.like.buffer, name=self.name))
 
     def writable(self, out: object) -> Array:
         """Return an array of this shape over the memory for a result; raise if it does not fit."""
-        return buffers.writable_array(out, self.like.buffer).reshape(self.like.buffer.shape)
+        return buffers.matching_array(out, self.like.buffer, writable=True).reshape(self.like.buffer.shape)
 
     def for_engine(self, nodes: Sequence[int]) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective, for ranks on `nodes`."""

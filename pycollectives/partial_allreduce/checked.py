@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..agreement.checking import NoChecks
     from .arguments import PartialAllreduceArguments
 
-__all__ = ["checked"]
-
 
 def checked(
     collective: _core.PartialAllreduce, checks: NoChecks, arguments: PartialAllreduceArguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -13,14 +14,14 @@ from .continuing import ContinuingAllreduce
 from .device import DeviceCollective
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .. import _core
     from .._core import Round, RoundInfo
     from ..context import Context
     from ..policies import Policy
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
-
-__all__ = ["AllreduceStatistics", "PartialAllreduce", "Straggler"]
 
 
 class Straggler(NamedTuple):
@@ -94,7 +95,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
     _collective: _core.PartialAllreduce  # or one that wraps it
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -102,13 +102,26 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         if context.membership is None:
             self._collective = self._made(arguments, deadline)
         else:
-            self._collective = cast("_core.PartialAllreduce", ContinuingAllreduce(context, arguments, deadline))
+            continuing = ContinuingAllreduce(context, arguments, deadline)
+            self._collective = cast("_core.PartialAllreduce", continuing)
+            continuing.when_remade = self._when_remade()
         # The engine's own methods, without a Python frame around them: with cold caches, after sleep or work, a frame
         # costs 10 us. Methods that a derived class overrides stay.
         if type(self).contribute is PartialAllreduce.contribute:
             self.contribute = self._collective.contribute  # type: ignore[method-assign]
         if type(self).allreduce is PartialAllreduce.allreduce:
             self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
+
+    def _when_remade(self) -> Callable[[], None]:
+        """Return a function that takes the method of a new engine's collective after a death."""
+        of_self = weakref.ref(self)
+
+        def take() -> None:
+            collective = of_self()
+            if collective is not None and type(collective).allreduce is PartialAllreduce.allreduce:
+                collective.allreduce = collective._collective.allreduce  # type: ignore[assignment,method-assign]
+
+        return take
 
     def _made(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> _core.PartialAllreduce:
         from ..support.native import core
@@ -128,7 +141,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: PartialAllreduceArguments) -> None:
-        """See `Collective.check_for_engine`."""
         context.check_on_host("like", arguments.like)
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
@@ -256,7 +268,6 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         return self._collective.abort()
 
     def statistics(self) -> AllreduceStatistics:
-        """Return this rank's counters; local, without communication."""
         counts = self._collective.statistics()
         stragglers = sorted(counts.pop("stragglers"), key=lambda each: (-each[1], each[0]))
         return AllreduceStatistics(**counts, stragglers=tuple(Straggler(*each) for each in stragglers))

@@ -2,11 +2,16 @@
 
 A death ends the engine's collective. The survivors make another one (recovery.py), whose rounds continue the numbers of
 the former, and calls continue in it.
+
+Before the first death, `allreduce` is the engine's own method whenever nothing is kept here (csrc/bindings/
+direct_calls.h). Every other call ends that first, and begins it again if it leaves nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,16 +20,17 @@ from ..agreement.continuing import seconds_of
 from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
-from ..support.errors import RankFailedError, StallError
+from ..support.device_streams import refuse_stream
+from ..support.errors import ClosedError, RankFailedError, StallError
 from .recovery import SUMMED_COUNTERS, Call, Contribution, Recovery
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from .. import _core
     from ..context import Context
     from ..support.typing import Array
     from .arguments import PartialAllreduceArguments
-
-__all__ = ["ContinuingAllreduce"]
 
 T = TypeVar("T")
 
@@ -37,11 +43,9 @@ class ContinuingRequest(Request):
         self._call = call
 
     def wait(self, *, timeout: float | None = None) -> _core.RoundInfo:
-        """See `Request.wait`."""
         return self._collective.wait(self._call, self._collective.deadline(timeout))
 
     def test(self) -> bool:
-        """See `Request.test`."""
         return self._collective.test(self._call)
 
     @property
@@ -51,11 +55,9 @@ class ContinuingRequest(Request):
 
     @property
     def default_timeout(self) -> float | None:
-        """See `Request.default_timeout`."""
         return self._collective.default_timeout
 
     def __repr__(self) -> str:
-        """Show the collective."""
         return f"<Round of {self._collective.name!r}>"
 
 
@@ -63,27 +65,108 @@ class ContinuingAllreduce(Recovery):
     """The calls of `PartialAllreduce`, which recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         self._contributed = 0
         self._contributor: int | None = None  # the thread that has contributed since the last flush
+        self._is_direct = False
+        self._interrupted: Call | None = None  # of the direct call that a death interrupted
+        self.when_remade: Callable[[], object] = lambda: None
+        self.allreduce: Callable[..., tuple[Any, _core.RoundInfo]] = self._allreduce
         super().__init__(context, arguments, deadline)
+
+    def _made_for_members(self, deadline: Deadline) -> _core.PartialAllreduce:
+        core = super()._made_for_members(deadline)
+        if self._epoch > 0:
+            self.allreduce = self._allreduce
+            self.when_remade()
+            return core
+        of_self = weakref.ref(self)
+
+        def fallback(
+            x: Any, out: Any, timeout: Any, stream: Any, dead: list[int] | None
+        ) -> tuple[Any, _core.RoundInfo]:
+            continuing = of_self()
+            if continuing is None:
+                raise ClosedError(f"{core.name!r} is closed")
+            if dead is None:
+                return continuing._allreduce(x, out, timeout=timeout, stream=stream)
+            return continuing._allreduce_again(x, out, timeout, RankFailedError("a rank has died", dead))
+
+        core.set_fallback(fallback)
+        self.allreduce = core.allreduce
+        self._is_direct = True
+        core.begin_direct()
+        return core
+
+    # ------------------------------------------------------------------------------------------------ direct calls
+
+    def _end_direct(self, *, waits: bool = False) -> None:
+        """Take over what direct calls have kept. `waits` for one by another thread."""
+        if not self._is_direct or self._core is None:
+            return
+        core = self._core
+        kept = core.end_direct(waits=waits)
+        self._is_direct = False
+        if core.contributions > self._numbered:
+            self._contributor = core.direct_user
+        self._contributed += core.contributions - self._numbered
+        self._numbered = core.contributions
+        for number, values, is_open, has_died, handle in kept:
+            call = Call(handle, number, late=not is_open)
+            self._contributions.append(Contribution(values, call, number))
+            if is_open:
+                self._waiting.add(call)
+            if has_died:
+                self._interrupted = call
+
+    def _begin_direct(self) -> None:
+        """Let `allreduce` be the engine's, if nothing is kept here."""
+        is_kept = self._contributions or self._flushing or self._flushed is not None or len(self._waiting) > 0
+        if self._epoch > 0 or is_kept or self._left or self._is_direct or self._core is None:
+            return
+        self._is_direct = True
+        self._core.begin_direct()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """See `Recoverable.stopped`."""
+        with super().stopped():
+            self._end_direct(waits=True)
+            yield
 
     # ------------------------------------------------------------------------------------------------ contributing
 
     def contribute(self, x: Any, *, stream: Any = None) -> ContinuingRequest:
-        """See `PartialAllreduce.contribute`."""
-        self._check_stream(stream)
+        refuse_stream(stream, self.name)
         call, _ = self._contribute(self._checked(x).copy(), Deadline(self._context.timeout))
         return ContinuingRequest(self, call)
 
-    def allreduce(
+    def _allreduce(
         self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, _core.RoundInfo]:
-        """See `PartialAllreduce.allreduce`."""
-        self._check_stream(stream)
+        refuse_stream(stream, self.name)
         deadline = self.deadline(timeout)
         into = None if out is None else self._arguments.writable(out)
-        info = self._round_of(self._checked(x), deadline)
+        return self._received(self._round_of(self._checked(x), deadline), out, into)
+
+    def _allreduce_again(
+        self, x: Any, out: Any | None, timeout: float, death: RankFailedError
+    ) -> tuple[Any, _core.RoundInfo]:
+        """Complete a direct call that a death interrupted; direct calls are of epoch 0. `timeout`: the rest."""
+        deadline = self.deadline(timeout)
+        with self._in_use:
+            self._end_direct()
+            call, self._interrupted = self._interrupted, None
+        if call is None:  # nothing was handed over
+            self._membership.recover(death, 0, deadline)
+            return self._allreduce(x, out, timeout=seconds_of(deadline))
+        into = None if out is None else self._arguments.writable(out)
+        with self._advising():
+            self._membership.recover(death, 0, deadline)
+            info = self.wait(call, deadline)
+        return self._received(info, out, into)
+
+    def _received(self, info: _core.RoundInfo, out: Any | None, into: Array | None) -> tuple[Any, _core.RoundInfo]:
+        """Return the result of `allreduce`, whose round `info` describes."""
         if into is None:
             return self.result, info
         np.copyto(into, self.result)
@@ -93,13 +176,20 @@ class ContinuingAllreduce(Recovery):
         """Contribute and wait. Afterwards the caller may overwrite the values, so they are copied if they are kept."""
         call, contribution = self._contribute(values, deadline)
         try:
-            return self.wait(call, deadline)
-        except StallError as error:
-            error.advise("The data is contributed: do not contribute it again")
-            raise
+            with self._advising():
+                return self.wait(call, deadline)
         finally:
             if contribution in self._contributions:
                 contribution.values = values.copy()
+
+    @contextlib.contextmanager
+    def _advising(self) -> Iterator[None]:
+        """Add to a StallError that the data is contributed."""
+        try:
+            yield
+        except StallError as error:
+            error.advise("The data is contributed: do not contribute it again")
+            raise
 
     def _contribute(self, values: Array, deadline: Deadline) -> tuple[Call, Contribution]:
         call = Call()
@@ -112,6 +202,7 @@ class ContinuingAllreduce(Recovery):
                 return
             self._check_not_left()
             core = self._engine_side
+            self._end_direct()
             self._contributions.append(contribution)
             self._has_flushed = False
             self._waiting.add(call)
@@ -143,32 +234,23 @@ class ContinuingAllreduce(Recovery):
         self._contributor = threading.get_ident()
 
     def _checked(self, x: Any) -> Array:
-        try:
-            return buffers.matching_array(x, self._arguments.like.buffer)
-        except (ValueError, TypeError, BufferError):
-            self._arguments.readable(x)  # raises the same with the collective's name
-            raise
-
-    def _check_stream(self, stream: Any) -> None:
-        if stream is not None:
-            raise ValueError(f"{self.name}: stream: expected None, as this collective is on the host, got {stream!r}")
+        return buffers.matching_array(x, self._arguments.like.buffer, name=self.name)
 
     # ------------------------------------------------------------------------------------------------ waiting
 
     def wait(self, call: Call, deadline: Deadline) -> _core.RoundInfo:
-        """See `Request.wait`."""
 
         def action() -> _core.RoundInfo:
             if call.info is None:
                 self._finish(call, self._handle_of(call).wait(timeout=seconds_of(deadline)))
             self._receive(call)
+            self._begin_direct()
             assert call.info is not None
             return call.info
 
         return self._run(action, deadline)
 
     def test(self, call: Call) -> bool:
-        """See `Request.test`."""
 
         def action() -> bool:
             if call.info is None:
@@ -177,6 +259,7 @@ class ContinuingAllreduce(Recovery):
                     return False
                 self._finish(call, handle.wait(timeout=0.0))
             self._receive(call)
+            self._begin_direct()
             return True
 
         return self._run(action, Deadline(self._context.timeout))
@@ -215,7 +298,6 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ leaving
 
     def flush(self, *, timeout: float | None = None) -> _core.RoundInfo:
-        """See `PartialAllreduce.flush`."""
         deadline = self.deadline(timeout)
 
         def action() -> _core.RoundInfo:
@@ -230,13 +312,13 @@ class ContinuingAllreduce(Recovery):
             info, self._flushed = self._flushed.info, None
             self._flushing = False
             self._contributor = None
+            self._begin_direct()
             assert info is not None
             return info
 
         return self._run(action, deadline)
 
     def start_flush(self) -> None:
-        """See `PartialAllreduce.start_flush`."""
         self._run(self._start_flush, Deadline(self._context.timeout))
 
     def _start_flush(self) -> None:
@@ -244,6 +326,7 @@ class ContinuingAllreduce(Recovery):
             return
         self._check_not_left()
         core = self._engine_side
+        self._end_direct()
         if (self._is_behind or self._has_flushed) and self._newest is not None:
             has_flushed = self._has_flushed or self._newest.flush  # in the newest round, or before
             self._is_behind = self._has_flushed = False
@@ -260,12 +343,13 @@ class ContinuingAllreduce(Recovery):
             raise
 
     def abort(self) -> int:
-        """See `Collective.abort`."""
         if not self._enter_soon():
             self._left = True
             return len(self._contributions)
         try:
             self._left = True
+            with contextlib.suppress(RuntimeError):  # another thread is in a call
+                self._end_direct()
             kept = len(self._contributions)
             self._contributions.clear()
             return kept if self._core is None else self._core.abort()
@@ -276,7 +360,6 @@ class ContinuingAllreduce(Recovery):
 
     @property
     def result(self) -> Array:
-        """See `PartialAllreduce.result`."""
         if self._kept_result is not None:
             return self._kept_result
         if self._core is None:
@@ -289,17 +372,19 @@ class ContinuingAllreduce(Recovery):
         for name in SUMMED_COUNTERS:
             counts[name] = counts.get(name, 0) + self._counts[name]
         stragglers = self._with_stragglers(counts.get("stragglers", ()))
-        return {**counts, "rounds": self.rounds, "contributions": self._contributed, "stragglers": stragglers}
+        direct = self._core.contributions - self._numbered if self._is_direct and self._core is not None else 0
+        contributions = self._contributed + direct
+        return {**counts, "rounds": self.rounds, "contributions": contributions, "stragglers": stragglers}
 
     @property
     def ended(self) -> bool:
-        """See `Recoverable.ended`."""
         return self._core is not None and self._core.ended
 
     @property
     def has_contributed(self) -> bool:
         """Whether this thread has contributed since the last flush."""
-        return self._contributor == threading.get_ident()
+        is_direct = self._is_direct and self._core is not None and self._core.has_contributed
+        return self._contributor == threading.get_ident() or is_direct
 
     @property
     def rounds(self) -> int:

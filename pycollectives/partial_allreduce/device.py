@@ -9,7 +9,7 @@ import numpy as np
 from ..support.device_arrays import fitting_array
 from ..support.device_result import DeviceResult
 from ..support.errors import StallError
-from ..support.validation import checked_timeout, with_prefix
+from ..support.validation import checked_timeout
 
 if TYPE_CHECKING:
     from .. import _core
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..arguments import Template
     from ..support.device_arrays import DeviceArray
     from ..support.typing import Array
-
-__all__ = ["DeviceCollective"]
 
 
 class DeviceCollective:
@@ -95,7 +93,4 @@ class DeviceCollective:
         return values
 
     def _described(self, x: object, stream: Any) -> DeviceArray:
-        try:
-            return fitting_array(x, self.buffer, self._device, self._collective.device_of, stream=stream)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self.name) from None
+        return fitting_array(x, self.buffer, self._device, self._collective.device_of, name=self.name, stream=stream)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .collective import PartialAllreduce
     from .recovery import Unused
 
-__all__ = ["DivideBy", "EagerMean", "check_divide_by"]
-
 DivideBy: TypeAlias = Literal["world", "contributors"]
 """The divisor of a sum of gradients: the number of all ranks, as in the paper, or of the round's contributors."""
 
@@ -32,22 +30,10 @@ def check_divide_by(divide_by: object) -> None:
 class EagerMean:
     """The mean over ranks of arrays that may arrive late; made by all ranks (collective).
 
-    Arrays are NumPy arrays, unless a derived class takes others.
-
-    Parameters
-    ----------
-    comm
-        The communicator of all ranks.
-    like
-        An array of the shape and type of each contribution.
-    divide_by
-        See `DivideBy`.
-    missed
-        The result for a rank that is behind: "sum", the sum of all missed means, or "latest", only the newest mean.
-    flushed_by
-        The call that flushes it, for messages.
-    options
-        Options of `Communicator.partial_allreduce`: `policy`, `late`, `max_staleness`, `history`, `name`.
+    Arrays are NumPy arrays, unless a derived class takes others. `missed`: the result for a rank that is behind: "sum",
+    the sum of all missed means, or "latest", only the newest mean. `flushed_by`: the call that flushes it, for
+    messages. `options` are options of `Communicator.partial_allreduce`: `policy`, `late`, `max_staleness`, `history`,
+    `name`.
     """
 
     def __init__(

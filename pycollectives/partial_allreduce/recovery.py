@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["SUMMED_COUNTERS", "Call", "Contribution", "Recovery", "Unused"]
-
 KEPT_BEFORE_LOOKUP = 4
 """If a rank keeps more contributions, it asks the engine which of them rounds have taken."""
 SUMMED_COUNTERS = ("included", "late", "missed", "overrun", "waited")
@@ -88,7 +86,6 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     """One rank's side of a partial allreduce that continues."""
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         self._base = 0  # rounds before the first of the engine's collective
         self._lost: tuple[int, ...] = ()  # since this rank's last call
         self._contributions: list[Contribution] = []
@@ -183,7 +180,6 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     # ------------------------------------------------------------------------------------------------ reading
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         self._lost = tuple(sorted({*self._lost, *lost}))
         if self._core is not None:
             self._read(self._core)
@@ -290,7 +286,6 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     # ------------------------------------------------------------------------------------------------ continuing
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`."""
         newest = max(state["completed"] for state in states)
         holder = next(state["rank"] for state in states if state["completed"] == newest)
         if all(state["completed"] == newest for state in states):
@@ -330,7 +325,6 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         return received
 
     def position(self) -> Position:
-        """See `Recoverable.position`."""
         pending, latest, missed = self._pending, self._latest, self._missed + self._pending_rounds
         unused = self.unused() or Unused(None, 0, flushed=False)
         if unused.result is not None and self._arguments.missed == "sum":
@@ -341,7 +335,6 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         return Position(*(self._completed, missed + unused.rounds, self._newest, latest, self._sums, pending, flushed))
 
     def take_position(self, position: Position) -> None:
-        """See `Recoverable.take_position`."""
         self._completed, self._missed, self._newest, self._latest, self._sums, self._pending, self._has_flushed = (
             position
         )
@@ -350,7 +343,6 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
             self._is_behind, self._drops_first = True, repeats or self._arguments.late == "drop"
 
     def remake(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
-        """See `Recoverable.remake`."""
         self._arguments = arguments
         self._base = self._completed
         self._numbered = self._taken = 0
@@ -376,7 +368,6 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._core = core
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         core = self._core
         assert core is not None
         for one in [one for one in self._contributions if one.number is None]:

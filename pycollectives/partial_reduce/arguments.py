@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
-from ..arguments import FLOATS, Arguments, Template, as_given, compared_as, creation, template
+from ..arguments import FLOATS, Arguments, Template, as_given, compared_as, creation, one_of, template
 from ..groups import AnyGroups, GeneratedGroups, StaticGroups, as_groups
 from ..selection import tables
 from ..support import operations
-from ..support.validation import checked_choice, checked_rank
+from ..support.validation import checked_rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ..selection.model import CostModel
     from ..support.typing import Op
 
-__all__ = ["PartialReduceArguments", "explicit_group_algorithm", "group_algorithm"]
-
-WEIGHTINGS = ("uniform", "staleness")
 SHORTEST_ON_BOARD = 1 << 16
 """Least bytes for a group on one node to use shared memory: below, messages are faster (measured with 2, 4 and 8
 members on 2 cores). Groups on devices always use it."""
@@ -60,10 +57,6 @@ def _coordinator_rank(rank: int) -> int:
     return checked_rank("coordinator_rank", rank, creation().numbered)
 
 
-def _weighting(weighting: Literal["uniform", "staleness"]) -> str:
-    return checked_choice("weighting", weighting, WEIGHTINGS)
-
-
 @attrs.frozen
 class PartialReduceArguments(Arguments):
     """Make a `PartialReduce`, which averages in groups that a generator forms; collective (Ripples, section 4).
@@ -95,7 +88,9 @@ class PartialReduceArguments(Arguments):
     groups: AnyGroups = attrs.field(default=as_given("smart"), kw_only=True, converter=_groups)
     op: str = attrs.field(default=operations.AVG, kw_only=True, converter=_op)
     coordinator_rank: int = attrs.field(default=0, kw_only=True, converter=_coordinator_rank)
-    weighting: str = attrs.field(default="uniform", kw_only=True, converter=_weighting)
+    weighting: Literal["uniform", "staleness"] = attrs.field(
+        default="uniform", kw_only=True, validator=one_of("uniform", "staleness")
+    )
     table: SelectionTable | CostModel = attrs.field(init=False, metadata=compared_as(tables.describe))
 
     def __attrs_post_init__(self) -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import BufferSpec
 
-__all__ = ["GroupInfo", "PartialReduce", "ReduceStatistics"]
-
 END_OF_STEPS = 1 << 39
 """Limit of steps: a word in shared memory has 40 bits for a group's number, which may be the step."""
 
@@ -89,7 +87,6 @@ class PartialReduce(Collective[PartialReduceArguments]):
     _collective: _core.PartialReduce | _core.DevicePartialReduce
 
     def __init__(self, context: Context, arguments: PartialReduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -109,7 +106,6 @@ class PartialReduce(Collective[PartialReduceArguments]):
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: PartialReduceArguments) -> None:
-        """See `Collective`."""
         from ..support.native import core
 
         context.check_on_host("like", arguments.like)
@@ -198,7 +194,6 @@ class PartialReduce(Collective[PartialReduceArguments]):
                 self._context.forget(self)
 
     def statistics(self) -> ReduceStatistics:
-        """Return this rank's counters; local, without communication."""
         return ReduceStatistics(**self._collective.statistics())
 
     @property

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import PartialReduceArguments
 
-__all__ = ["ContinuingReduce"]
-
 SUMMED_COUNTERS = ("averages", "cache_hits", "cache_misses", "waited")
 """Counters summed over the former collectives."""
 
@@ -33,7 +31,6 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
     """The calls of the engine's partial reduce, which recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PartialReduceArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         self._coordinator = arguments.coordinator_rank
         self._in_call: Array | None = None  # the weights of a call that is not done; also after its time limit
         self._kept = np.empty(0, np.uint8)  # ... and a copy of them
@@ -109,7 +106,6 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
         return [rank for rank in group if rank in self._members and self._steps.get(rank, 0) <= step]
 
     def leave(self, values: Any | None = None) -> None:
-        """As the engine's."""
         if self._left or not self._enter_soon():
             self._left = True
             return
@@ -123,7 +119,6 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._core is not None:
             counts = self._core.statistics()

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..support.typing import Array, BufferSpec, Op
 
-__all__ = ["ContinuingGroups"]
-
 
 class State(NamedTuple):
     """One survivor's P-Reduces."""
@@ -47,7 +45,6 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
     """One rank's P-Reduces in groups that the program names, which recover if a rank has died."""
 
     def __init__(self, context: Context) -> None:
-        """Make the part of a communicator: see `Context.part`."""
         self._performed = [0] * context.communicator.size
         self._results: dict[int, Array] = {}  # the newest with each rank, as bytes
         self._group: tuple[int, ...] = ()  # of the call that has not completed, also after its time limit
@@ -144,7 +141,6 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         self._core = None
         if self._values is not None:
@@ -152,7 +148,6 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
         return State(self._rank, list(self._performed), list(self._group), self._kept.size)._asdict()
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`."""
         survivors = [State(**state) for state in states]
         (own,) = (state for state in survivors if state.rank == self._rank)
         self._received = None  # of an attempt that another death has interrupted

@@ -28,14 +28,11 @@ if TYPE_CHECKING:
     from ..support.device_arrays import DeviceArray
     from ..support.typing import BufferSpec, Op
 
-__all__ = ["ExplicitGroups"]
-
 
 class ExplicitGroups:
     """One rank's part in P-Reduces. The engine's part is made when a group first needs it."""
 
     def __init__(self, context: Context) -> None:
-        """Make the part of a communicator: see `Context.part`."""
         self._context: Context = weakref.proxy(context)  # which owns this
         self._made: _core.ExplicitGroups | None = None
         self._making = threading.Lock()

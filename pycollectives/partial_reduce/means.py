@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec, Op
 
-__all__ = ["c_preduce", "mean", "plan_cache", "preduce", "reduce_on_all_ranks"]
-
 MAX_SHAPE = 200
 """Limit of a shape's text in characters; of a longer one, ranks compare a hash."""
 
@@ -43,7 +41,6 @@ class Averaged:
         return cls(np.array(array, dtype=array.dtype if array.dtype.kind == "f" else np.float64, order="C"))
 
     def signature(self) -> dict[str, str | int | None]:
-        """See `agreement.Signed`."""
         return {"shape": shortened(str(self.values.shape), MAX_SHAPE), "dtype": self.values.dtype.name}
 
 
@@ -115,11 +112,7 @@ def preduce(
     [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
     context = comm._context
-    if context.membership is not None and context.membership.replaces:
-        raise ValueError(
-            "preduce: expected neither spares nor respawn, since a new rank would not know which group is next; "
-            "use partial_reduce, whose steps have numbers"
-        )
+    context.check_newcomers("preduce")
     context.rendezvous.check_open()
     members = checked_group(group, context.communicator.rank, context.communicator.size)
     _groups(context).reduce(x, members, op, timeout, stream, caller="preduce")

@@ -38,18 +38,6 @@ if TYPE_CHECKING:
 
     from .model import CostModel
 
-__all__ = [
-    "BOARD",
-    "DEFAULT_SEGMENT_BYTES",
-    "FORMAT",
-    "Choice",
-    "Row",
-    "SelectionTable",
-    "is_known",
-    "is_sparse",
-    "resolve",
-]
-
 FORMAT = 2
 
 BOARD = "board"
@@ -65,27 +53,16 @@ T = TypeVar("T", bool, str, int)
 class Choice:
     """The way in which ranks exchange data.
 
-    Attributes
-    ----------
-    board
-        Whether the ranks of a node use a board.
-    schedule
-        The schedule of messages between nodes, or without a board among all ranks; None: there are no messages.
-    segment_bytes
-        Bytes that a rank reduces on the board at a time; None: there is no board.
-    activation
-        The schedule of the messages that start a round.
-
     >>> Choice(True, "tree", 65536).name
     'board+tree'
     >>> Choice(True, "tree", 65536).staged_name
     'board+staged tree'
     """
 
-    board: bool
-    schedule: str | None
-    segment_bytes: int | None = None
-    activation: str = "tree"
+    board: bool  # whether the ranks of a node use a board
+    schedule: str | None  # of messages between nodes, or without a board among all ranks; None: there are no messages
+    segment_bytes: int | None = None  # that a rank reduces on the board at a time; None: there is no board
+    activation: str = "tree"  # the schedule of the messages that start a round
 
     @property
     def name(self) -> str:
@@ -141,18 +118,7 @@ AMONG = ("ranks", "nodes")
 
 @dataclass(frozen=True)
 class SelectionTable:
-    """The rows for an allreduce, with their origin.
-
-    Attributes
-    ----------
-    board, schedule, segment_bytes
-        The rows; see the top of this file.
-    source
-        The origin of the numbers.
-    name
-        The name in messages: "built-in", or the table's file.
-    machine
-        The machine to which the numbers apply; None: any.
+    """The rows for an allreduce, with their origin; see the top of this file.
 
     >>> table = SelectionTable(schedule=(Row("recursive_doubling", max_bytes=1024), Row("ring")), source="an example")
     >>> table.choose(ranks=8, nodes=8, nbytes=4096).name
@@ -164,9 +130,9 @@ class SelectionTable:
     schedule: tuple[Row[str], ...]
     board: tuple[Row[bool], ...] = (Row(True),)
     segment_bytes: tuple[Row[int], ...] = (Row(DEFAULT_SEGMENT_BYTES),)
-    source: str = ""
-    name: str = "built-in"
-    machine: Machine | None = None
+    source: str = ""  # the origin of the numbers
+    name: str = "built-in"  # in messages, or the table's file
+    machine: Machine | None = None  # to which the numbers apply; None: any
 
     def __post_init__(self) -> None:
         """Refuse a table that has no answer for some call."""
@@ -329,29 +295,12 @@ def resolve(
     nbytes: int,
     sparse: bool = False,
 ) -> Choice:
-    """Return the choice for an `algorithm`.
+    """Return the choice for an `algorithm`; ValueError if the engine or these nodes do not have it.
 
-    Parameters
-    ----------
-    algorithm
-        "auto": the choice of the table or the cost model. "board": boards within nodes, and the table's schedule
-        between them. "board+SCHEDULE": that schedule between them. "SCHEDULE": messages among all ranks.
-    known
-        The schedules that the engine has; "NAME:K" for those that take a number.
-    table
-        Completes the choice that `algorithm` leaves open.
-    ranks, nodes
-        The numbers of ranks and nodes, 1 <= nodes <= ranks.
-    nbytes
-        Bytes of one rank's data.
-    sparse
-        Whether few ranks contribute to a round.
-
-    Raises
-    ------
-    ValueError
-        There is no such algorithm, no node of several ranks for a board, or the engine does not have the table's
-        schedule.
+    "auto": the choice of the table or the cost model. "board": boards within nodes, and the table's schedule between
+    them. "board+SCHEDULE": that schedule between them. "SCHEDULE": messages among all ranks. `known`: the schedules
+    that the engine has, "NAME:K" for those that take a number. `nbytes`: of one rank's data. `sparse`: whether few
+    ranks contribute to a round.
     """
     if algorithm == "auto":
         choice = table.choose(ranks, nodes, nbytes, sparse=sparse)

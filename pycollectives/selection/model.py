@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..support.costs import Costs
 
-__all__ = ["CostModel", "activation_costs", "algorithm_names", "cheapest", "schedule_costs"]
-
 HEADER_BYTES = 40
 """Header of every message (csrc/engine/presence.h); 8 bytes more for each 64 ranks list the contributors."""
 ELEMENT_BYTES = 8
@@ -27,24 +25,12 @@ ELEMENT_BYTES = 8
 
 @dataclass(frozen=True)
 class CostModel:
-    """A selection table that computes its answers.
+    """A selection table that computes its answers."""
 
-    Attributes
-    ----------
-    costs
-        Costs of messages between the ranks that exchange them, the same on all ranks.
-    table
-        The table for questions that are not about messages.
-    lists_members
-        Whether messages list the contributors; a simulation of many ranks leaves that out.
-    name
-        The name in error messages.
-    """
-
-    costs: Costs
-    table: SelectionTable
-    lists_members: bool = True
-    name: str = "cost model"
+    costs: Costs  # of messages, the same on all ranks
+    table: SelectionTable  # for questions that are not about messages
+    lists_members: bool = True  # whether messages list the contributors; a simulation of many ranks leaves that out
+    name: str = "cost model"  # in error messages
 
     def choose(self, ranks: int, nodes: int, nbytes: int, *, sparse: bool = False) -> Choice:
         """Return the best for `ranks` ranks on `nodes` nodes with `nbytes` bytes each."""
@@ -79,20 +65,10 @@ def cheapest(costs: Mapping[str, float]) -> str:
 def schedule_costs(
     costs: Costs, partners: int, nbytes: int, *, sparse: bool = False, members: int | None = None
 ) -> Mapping[str, float]:
-    """Return the seconds of an allreduce, by schedule.
+    """Return the seconds of an allreduce among `partners` ranks with `nbytes` bytes each, by schedule.
 
-    Parameters
-    ----------
-    costs
-        The costs of messages.
-    partners
-        The number of ranks that exchange messages.
-    nbytes
-        Bytes of one rank's data.
-    sparse
-        True if only one rank contributes, so that nothing is reduced.
-    members
-        The number of ranks whose contributions messages list; None: they list none.
+    `sparse`: only one rank contributes, so that nothing is reduced. `members`: the ranks whose contributions messages
+    list; None for messages that list no ranks.
     """
     from ..support.native import core
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from ..support.costs import Costs
 
-__all__ = ["built_in", "describe", "for_costs", "in_use", "is_tuned", "read", "using", "write"]
-
 _instead: SelectionTable | None = None
 """The table of `using`."""
 
@@ -51,13 +49,7 @@ def built_in() -> SelectionTable:
 
 
 def for_costs(costs: Costs | None) -> SelectionTable | CostModel:
-    """Return the table or cost model of a communicator with these costs of messages; None: costs are unknown.
-
-    Raises
-    ------
-    ValueError
-        As for `in_use`.
-    """
+    """Return the table or cost model of a communicator with these costs of messages; None: costs are unknown."""
     table = in_use()
     return table if costs is None or table is not built_in() else CostModel(costs, table)
 
@@ -71,13 +63,7 @@ def is_tuned() -> bool:
 
 
 def in_use() -> SelectionTable:
-    """Return the table that this process uses.
-
-    Raises
-    ------
-    ValueError
-        The file that `PYC_SELECTION` names cannot be read or is malformed.
-    """
+    """Return this process's table; ValueError if the file that `PYC_SELECTION` names cannot be read or is malformed."""
     return _instead or _first(*selection_files())
 
 
@@ -112,13 +98,9 @@ def _warn(text: str) -> None:
 
 
 def read(path: Path) -> SelectionTable:
-    """Read a table.
+    """Read a table; ValueError, with the file and the key, if it is malformed.
 
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        The file does not exist, cannot be read or is malformed; the text names the file and the key. A missing file
-        raises an error of both types, so that `except ValueError` is sufficient.
+    A missing file raises an error that is a FileNotFoundError too, so that `except ValueError` is sufficient.
     """
     name = str(path)
     try:
@@ -139,12 +121,7 @@ class _NoFileError(FileNotFoundError, ValueError):
 def write(path: Path, document: Mapping[str, Any]) -> None:
     """Write a table's document atomically: a concurrent reader gets the old document or the new one.
 
-    Raises
-    ------
-    ValueError
-        `SelectionTable` could not read the document; nothing is written.
-    OSError
-        The file cannot be written.
+    ValueError, before anything is written, if `SelectionTable` could not read it.
     """
     SelectionTable.from_json(document, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,14 +8,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import attrs
 
-from ..arguments import Arguments, Template, as_given, compared_as, creation, initial_model_on_host
+from ..arguments import Arguments, Template, as_given, compared_as, creation, initial_model_on_host, one_of
 from ..support.validation import checked_choice, checked_rank
 from .sync import EAMSGD, Synchronization, parse
 from .update import UpdateRule
 
-__all__ = ["ParameterServerArguments", "checked_sync"]
-
-NAN = ("reject", "skip", "accept")
 PER_WORKER = ("trials", "allotted")
 """Options of a synchronization that may be a list with a value for each worker."""
 
@@ -23,21 +20,11 @@ Servers = int | Iterable[int] | Literal["node"]
 
 
 class Placement(NamedTuple):
-    """The place of the weights.
+    """The place of the weights."""
 
-    Attributes
-    ----------
-    ranks
-        The ranks that have shards, ascending; if `direct`, the ranks whose first weights count.
-    direct
-        True if the pushing worker updates the weights in the node's memory.
-    by_node
-        True if the argument was "node".
-    """
-
-    ranks: tuple[int, ...]
-    direct: bool
-    by_node: bool
+    ranks: tuple[int, ...]  # those with shards, ascending; if `direct`, those whose first weights count
+    direct: bool  # the pushing worker updates the weights in the node's memory
+    by_node: bool  # the argument was "node"
 
     def __str__(self) -> str:
         """Return the text that ranks compare."""
@@ -61,10 +48,6 @@ def _workers(workers: Iterable[int] | None) -> tuple[int, ...] | None:
     if not isinstance(workers, Iterable) or isinstance(workers, str):
         raise TypeError(f"workers: expected None or a list of ranks, got {workers!r}")
     return distinct("workers", workers, creation().numbered)
-
-
-def _nan(nan: Literal["reject", "skip", "accept"]) -> str:
-    return checked_choice("nan", nan, NAN)
 
 
 def _described(update: object) -> str:
@@ -114,7 +97,9 @@ class ParameterServerArguments(Arguments):
     )
     servers: Placement = attrs.field(default=as_given(1), kw_only=True, converter=_servers, metadata=compared_as(str))
     workers: tuple[int, ...] = attrs.field(default=None, kw_only=True, converter=_workers, metadata=compared_as(str))
-    nan: str = attrs.field(default="reject", kw_only=True, converter=_nan)
+    nan: Literal["reject", "skip", "accept"] = attrs.field(
+        default="reject", kw_only=True, validator=one_of("reject", "skip", "accept")
+    )
 
     def __attrs_post_init__(self) -> None:
         """Check arguments that depend on each other, and find the workers."""

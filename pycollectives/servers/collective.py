@@ -10,7 +10,6 @@ from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
 from ..support.errors import StallError
-from ..support.validation import with_prefix
 from .arguments import ParameterServerArguments
 from .continuing import ContinuingServer
 from .statistics import ParameterServerStatistics, PushInfo, ServerStatistics, WorkerStatistics
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from ..support.typing import BufferSpec
     from .sync import Synchronization
 
-__all__ = ["ParameterServer", "PushRequest"]
-
 
 class PushRequest(Request):
     """A pending push, done when its worker may continue; returned by `ParameterServer.push`.
@@ -41,7 +38,6 @@ class PushRequest(Request):
     """
 
     def __init__(self, server: ParameterServer, clock: int) -> None:
-        """For `ParameterServer`."""
         self._server = server
         self._info: PushInfo | None = None
         self.clock = clock
@@ -81,7 +77,6 @@ class PushRequest(Request):
         return self._server._context.timeout
 
     def __repr__(self) -> str:
-        """Show the number of the push."""
         return f"<PushRequest {self.clock} of {self._server.name!r}>"
 
 
@@ -110,7 +105,6 @@ class ParameterServer(Collective[ParameterServerArguments]):
     _collective: _core.ParameterServer
 
     def __init__(self, context: Context, arguments: ParameterServerArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -352,7 +346,6 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return PushInfo(clock, version, staleness, used) if clock else None
 
     def statistics(self) -> ParameterServerStatistics:
-        """Return this rank's counters; local, without communication."""
         return ParameterServerStatistics(pushes=self.clock, version=self.version, **self._collective.statistics())
 
     def server_statistics(self, *, timeout: float | None = None) -> ServerStatistics:
@@ -432,16 +425,10 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     def _given(self, call: str, gradient: BufferSpec) -> np.ndarray[Any, Any]:
         self._check_worker(call)
-        try:
-            return buffers.matching_array(gradient, self._template.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self.name) from None
+        return buffers.matching_array(gradient, self._template.buffer, name=self.name)
 
     def _taken(self, call: str, out: BufferSpec) -> np.ndarray[Any, Any]:
-        try:
-            return buffers.writable_array(out, self._template.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, f"{self.name}: {call}") from None
+        return buffers.matching_array(out, self._template.buffer, name=f"{self.name}: {call}", writable=True)
 
     def _check_worker(self, call: str) -> None:
         if self._rank not in self._arguments.workers:

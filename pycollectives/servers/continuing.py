@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import ParameterServerArguments
 
-__all__ = ["ContinuingServer"]
-
 SETTLE_S = 20.0
 """Time limit for the work on shared weights that survivors have begun."""
 MOST_UNCOPIED = 8
@@ -38,24 +36,14 @@ MOST_UNCOPIED = 8
 
 
 class Push:
-    """A push that the weights may not include: its number, its values, and its outcome.
-
-    Attributes
-    ----------
-    clock
-        The number; 0 before it was handed over.
-    released
-        The version of the weights at its release; None before.
-    used
-        Whether it is in an update, or may be.
-    """
+    """A push that the weights may not include: its number, its values, and its outcome."""
 
     def __init__(self, values: Array | None) -> None:
         """`values`: None for a trial without a gradient."""
         self.values = values
-        self.clock = 0
-        self.released: int | None = None
-        self.used = True
+        self.clock = 0  # the number; 0 before it was handed over
+        self.released: int | None = None  # the version of the weights at its release
+        self.used = True  # it is in an update, or may be
 
 
 class Source(NamedTuple):
@@ -75,13 +63,7 @@ class Source(NamedTuple):
 
 
 class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterServer"]):
-    """The calls of the engine's parameter server, which recover if a rank has died.
-
-    Attributes
-    ----------
-    servers
-        The ranks that serve, ascending.
-    """
+    """The calls of the engine's parameter server, which recover if a rank has died."""
 
     def __init__(
         self,
@@ -159,13 +141,11 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
 
     @property
     def servers(self) -> tuple[int, ...]:
-        """See the class."""
         return () if self._layout.direct else self._layout.servers
 
     # ------------------------------------------------------------------------------------------------ workers
 
     def push(self, gradient: Array, *, timeout: float | None = None) -> int:
-        """As the engine's."""
         deadline, push = self.deadline(timeout), self._copied(gradient)
 
         def action() -> int:
@@ -177,7 +157,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return self._run(action, deadline)
 
     def give_up(self, *, timeout: float | None = None) -> int:
-        """As the engine's."""
         deadline, push = self.deadline(timeout), Push(None)
 
         def action() -> int:
@@ -189,7 +168,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return self._run(action, deadline)
 
     def push_pull(self, gradient: Array, out: Array, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline, push = self.deadline(timeout), self._copied(gradient)
 
         def action() -> None:
@@ -231,7 +209,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return Push(copy)
 
     def wait(self, clock: int, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -242,7 +219,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         self._run(action, deadline)
 
     def test(self, clock: int) -> bool:
-        """As the engine's."""
 
         def action() -> bool:
             core = self._notified_side
@@ -252,7 +228,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return self._run(action, self.deadline(None))
 
     def suspend(self, *, timeout: float | None = None) -> None:
-        """As the engine's."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -264,7 +239,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
     # ------------------------------------------------------------------------------------------------ all ranks
 
     def pull(self, out: Array, *, timeout: float | None = None, at_least: int = 0) -> None:
-        """As the engine's."""
         deadline, epoch = self.deadline(timeout), self._epoch
 
         def action() -> None:
@@ -348,7 +322,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         self._lost.update(lost)
         core, self._core = self._core, None
         if core is not None:
@@ -412,7 +385,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return array.view(self._given.initial.buffer.dtype)
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         self._resumed_epoch = self._epoch
         for source in self._sources:
             if (calls := source.core.update_calls) is not None:
@@ -445,12 +417,10 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
 
     @property
     def version(self) -> int:
-        """As the engine's."""
         return self._version if self._core is None else max(self._version, self._core.version)
 
     @property
     def outcome(self) -> tuple[int, int, int, bool]:
-        """As the engine's."""
         if self._core is not None:
             self._note_outcome(self._core)
         return self._outcome

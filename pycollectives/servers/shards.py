@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .arguments import ParameterServerArguments
 
-__all__ = ["Holder", "Layout", "Part", "Resumption", "SourceState", "resumption"]
-
 
 class Layout(NamedTuple):
     """The workers, and the ranks that have the shards, by their original numbers."""

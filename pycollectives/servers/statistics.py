@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ..collective import Statistics
 
-__all__ = ["ParameterServerStatistics", "PushInfo", "ServerStatistics", "WorkerStatistics"]
-
 
 @dataclass(frozen=True)
 class PushInfo:

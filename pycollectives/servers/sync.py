@@ -25,24 +25,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ..support.validation import checked_choice, checked_integer, integer_field, number_field
-
-__all__ = [
-    "ALGORITHMS",
-    "ASP",
-    "BSP",
-    "DSSP",
-    "EAMSGD",
-    "SSP",
-    "ElasticBSP",
-    "MindFlayer",
-    "Rennala",
-    "Rescaled",
-    "Ringleader",
-    "Ringmaster",
-    "Synchronization",
-    "parse",
-]
+from ..support.validation import Declared, checked_integer, checked_number, choice, integer
 
 MOST = 1 << 62
 """Limit of pushes: the sum of two fits into 64 bits."""
@@ -52,7 +35,7 @@ ALGORITHMS = ("linear", "zipline", "zipline_opt", "zipline_opt_bs", "grid_scan",
 
 
 @dataclass(frozen=True)
-class Synchronization:
+class Synchronization(Declared):
     """Base of the synchronizations; not one itself.
 
     Attributes
@@ -65,7 +48,17 @@ class Synchronization:
 
     def engine_arguments(self) -> dict[str, Any]:
         """Return the arguments that describe this synchronization to the engine and the simulator."""
-        return {"kind": self.kind}
+        return {"kind": self.kind, **self._declared()}
+
+
+def _checked_patience(kind: str, name: str, value: Any) -> float:
+    patience = float(value) if value == math.inf else checked_number(kind, name, value)
+    if patience <= 0:
+        raise ValueError(f"{kind}: expected {name} > 0, got {patience}")
+    return patience
+
+
+PATIENCE = {"check": _checked_patience, "engine": "patience"}
 
 
 @dataclass(frozen=True)
@@ -80,18 +73,7 @@ class Patient(Synchronization):
         when it pushes. > 0; `math.inf`: the server never takes out a worker.
     """
 
-    patience: float = field(default=10.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Check the field."""
-        if self.patience != math.inf:
-            number_field(self, "patience")
-        if self.patience <= 0:
-            raise ValueError(f"{type(self).__name__}: expected patience > 0, got {self.patience}")
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
-        return {"kind": self.kind, "patience": float(self.patience)}
+    patience: float = field(default=10.0, kw_only=True, metadata=PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -113,7 +95,7 @@ class BSP(Patient):
 
     kind: ClassVar[str] = "bsp"
 
-    patience: float = field(default=math.inf, kw_only=True)
+    patience: float = field(default=math.inf, kw_only=True, metadata=PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -147,16 +129,7 @@ class SSP(Patient):
     """
 
     kind: ClassVar[str] = "ssp"
-    s: int
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        super().__post_init__()
-        integer_field(self, "s", at_least=0, at_most=MOST)
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
-        return {**super().engine_arguments(), "low": self.s}
+    s: int = field(metadata=integer(at_least=0, at_most=MOST, engine="low"))
 
 
 @dataclass(frozen=True)
@@ -178,20 +151,13 @@ class DSSP(Patient):
     """
 
     kind: ClassVar[str] = "dssp"
-    lo: int
-    hi: int
+    lo: int = field(metadata=integer(at_least=0, at_most=MOST, engine="low"))
+    hi: int = field(metadata=integer(at_least=0, at_most=MOST, engine="high"))
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
-        integer_field(self, "lo", at_least=0, at_most=MOST)
-        integer_field(self, "hi", at_least=0, at_most=MOST)
         if self.hi < self.lo:
             raise ValueError(f"DSSP: expected lo <= hi, got {self.lo} and {self.hi}")
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
-        return {**super().engine_arguments(), "low": self.lo, "high": self.hi}
 
 
 @dataclass(frozen=True)
@@ -222,28 +188,20 @@ class ElasticBSP(Patient):
     """
 
     kind: ClassVar[str] = "elastic-bsp"
-    lookahead: int = 15
-    predict: str = field(default="push", kw_only=True)
-    algorithm: str = "linear"
-    objective: str = "waiting"
+    lookahead: int = field(default=15, metadata=integer(at_least=1, at_most=LONGEST_LOOKAHEAD, engine="lookahead"))
+    predict: str = field(default="push", kw_only=True, metadata=choice("push", "superstep"))
+    algorithm: str = field(default="linear", metadata={**choice(*ALGORITHMS), "engine": "solver"})
+    objective: str = field(default="waiting", metadata=choice("waiting", "waiting-per-time"))
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         super().__post_init__()
-        integer_field(self, "lookahead", at_least=1, at_most=LONGEST_LOOKAHEAD)
-        checked_choice("ElasticBSP: predict", self.predict, ("push", "superstep"))
-        checked_choice("ElasticBSP: algorithm", self.algorithm, ALGORITHMS)
-        checked_choice("ElasticBSP: objective", self.objective, ("waiting", "waiting-per-time"))
         if self.objective != "waiting" and self.algorithm != "linear":
             raise ValueError(f"ElasticBSP: {self.algorithm!r} minimizes the waiting; expected algorithm 'linear'")
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {
             **super().engine_arguments(),
-            "lookahead": self.lookahead,
             "predicts_each_push": self.predict == "push",
-            "solver": self.algorithm,
             "weigh_length": self.objective == "waiting-per-time",
         }
 
@@ -267,13 +225,11 @@ class EAMSGD(Synchronization):
     """
 
     kind: ClassVar[str] = "eamsgd"
-    period: int
-    alpha: float
+    period: int = field(metadata=integer(at_least=1, at_most=MOST))
+    alpha: float = field(metadata={"check": checked_number})
 
     def __post_init__(self) -> None:
-        """Check the fields."""
-        integer_field(self, "period", at_least=1, at_most=MOST)
-        number_field(self, "alpha")
+        super().__post_init__()
         if not 0 < self.alpha < 1:
             raise ValueError(f"EAMSGD: expected 0 < alpha < 1, got {self.alpha}")
 
@@ -293,15 +249,7 @@ class Ringmaster(Synchronization):
     """
 
     kind: ClassVar[str] = "ringmaster"
-    limit: int
-
-    def __post_init__(self) -> None:
-        """Check the field."""
-        integer_field(self, "limit", at_least=1, at_most=MOST)
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
-        return {"kind": self.kind, "limit": self.limit}
+    limit: int = field(metadata=integer(at_least=1, at_most=MOST, engine="limit"))
 
 
 @dataclass(frozen=True)
@@ -320,15 +268,7 @@ class Rennala(Synchronization):
     """
 
     kind: ClassVar[str] = "rennala"
-    batch: int
-
-    def __post_init__(self) -> None:
-        """Check the field."""
-        integer_field(self, "batch", at_least=1, at_most=MOST)
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
-        return {"kind": self.kind, "limit": self.batch}
+    batch: int = field(metadata=integer(at_least=1, at_most=MOST, engine="limit"))
 
 
 @dataclass(frozen=True)
@@ -401,7 +341,6 @@ class MindFlayer(Patient):
         object.__setattr__(self, "seconds", tuple(seconds * (workers // len(seconds))))
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `Synchronization`."""
         return {**super().engine_arguments(), "trials": _each(self.trials), "allotted": _each(self.seconds)}
 
 

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["SGD", "Adam", "UpdateRule"]
+from ..support.validation import Declared
 
 
 @dataclass(frozen=True)
-class UpdateRule(ABC):
+class UpdateRule(Declared, ABC):
     """Base of the update rules; not a rule itself. 16-bit floats are kept and updated in float32."""
 
     @abstractmethod
     def engine_arguments(self) -> dict[str, Any]:
         """Return the arguments that describe the rule to the engine."""
+
+
+def _between(at_least: float, below: float) -> dict[str, Any]:
+    """Return the metadata of a number within limits."""
+
+    def check(kind: str, name: str, value: Any) -> float:
+        if isinstance(value, (bool, str)):
+            raise TypeError(f"{kind}: expected a number as {name}, got {value!r}")
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(f"{kind}: expected a number as {name}, got {value!r}") from None
+        if not at_least <= number < below:  # NaN too
+            raise ValueError(f"{kind}: expected {at_least:g} <= {name} < {below:g}, got {value!r}")
+        return number
+
+    return {"check": check}
+
+
+_NON_NEGATIVE = _between(0.0, math.inf)
+_BELOW_ONE = _between(0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -34,17 +55,11 @@ class SGD(UpdateRule):
     SGD(rate=0.1, momentum=0.0)
     """
 
-    rate: float
-    momentum: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        checked_number(self, "rate", 0.0, math.inf)
-        checked_number(self, "momentum", 0.0, 1.0)
+    rate: float = field(metadata=_NON_NEGATIVE)
+    momentum: float = field(default=0.0, metadata=_BELOW_ONE)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `UpdateRule`."""
-        return {"rule": "sgd", "rate": self.rate, "momentum": self.momentum}
+        return {"rule": "sgd", **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -64,39 +79,10 @@ class Adam(UpdateRule):
     0.999
     """
 
-    rate: float
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        checked_number(self, "rate", 0.0, math.inf)
-        checked_number(self, "beta1", 0.0, 1.0)
-        checked_number(self, "beta2", 0.0, 1.0)
-        checked_number(self, "epsilon", 0.0, math.inf)
+    rate: float = field(metadata=_NON_NEGATIVE)
+    beta1: float = field(default=0.9, metadata=_BELOW_ONE)
+    beta2: float = field(default=0.999, metadata=_BELOW_ONE)
+    epsilon: float = field(default=1e-8, metadata=_NON_NEGATIVE)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """See `UpdateRule`."""
-        return {
-            "rule": "adam",
-            "rate": self.rate,
-            "beta1": self.beta1,
-            "beta2": self.beta2,
-            "epsilon": self.epsilon,
-        }
-
-
-def checked_number(instance: object, field: str, at_least: float, below: float) -> None:
-    """Check a field and convert it to `float`; raise `ValueError` or `TypeError`."""
-    value = getattr(instance, field)
-    name = type(instance).__name__
-    if isinstance(value, (bool, str)):
-        raise TypeError(f"{name}: expected a number as {field}, got {value!r}")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: expected a number as {field}, got {value!r}") from None
-    if not at_least <= number < below:  # NaN too
-        raise ValueError(f"{name}: expected {at_least:g} <= {field} < {below:g}, got {value!r}")
-    object.__setattr__(instance, field, number)
+        return {"rule": "adam", **asdict(self)}

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .. import _core
 
-__all__ = ["UpdateThread"]
-
 
 class UpdateThread:
     """Calls the function until every rank has closed the server; if it raises, this rank prints the traceback.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..groups import GeneratedGroups
     from ..topology import TimeVarying, Topology
 
-__all__ = ["Forecast", "advice", "forecasts"]
-
 Work = npt.NDArray[np.float64]
 
 WORTH = 1.1
@@ -38,43 +36,22 @@ NEARLY = 0.95
 
 
 class Forecast(NamedTuple):
-    """The forecast for a method.
+    """The forecast for a method."""
 
-    Attributes
-    ----------
-    method
-        Its name, with options as on a command line.
-    steps_per_s
-        Steps per second of all ranks together.
-    speedup
-        `steps_per_s` over the synchronous method's.
-    averaged
-        Mean number of ranks whose newest data a step combines; 1 at a parameter server that applies each gradient.
-    staleness
-        Mean age of the data that a step combines. Partial allreduce: rounds; only late data has an age, of one.
-        Averages with neighbors: steps. Parameter server: updates. None: the method has no such number.
-    """
-
-    method: str
-    steps_per_s: float
-    speedup: float
-    averaged: float
+    method: str  # its name, with options as on a command line
+    steps_per_s: float  # of all ranks together
+    speedup: float  # over the synchronous method
+    averaged: float  # mean number of ranks whose newest data a step combines; 1 at a server that applies each gradient
+    # mean age of the data: rounds (of late data: one), steps, or updates; None: the method has none
     staleness: float | None
 
 
 def forecasts(work: Work) -> list[Forecast]:
     """Return the forecasts of all methods, the fastest first.
 
-    Parameters
-    ----------
-    work
-        Seconds of work of each step, without waiting: float64 of shape (ranks, steps), not negative.
-
-    Raises
-    ------
-    ValueError
-        `work` has another shape, fewer than two ranks, a negative or infinite time, a rank without work, or too few
-        steps: one of the slowest rank takes longer than all of the fastest.
+    `work`: seconds of work of each step, without waiting: float64 of shape (ranks, steps). ValueError for another
+    shape, fewer than two ranks, a negative or infinite time, a rank without work, or so few steps that one of the
+    slowest rank takes longer than all of the fastest.
     """
     work = np.asarray(work, dtype=np.float64)
     if work.ndim != 2 or len(work) < 2 or work.shape[1] == 0 or not (np.isfinite(work).all() and (work >= 0).all()):

@@ -23,41 +23,23 @@ MOST_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of a simulated program while all its ranks are calling. Latencies are in microseconds, over all calls.
-
-    Attributes
-    ----------
-    calls
-        Calls of the fastest rank.
-    rounds
-        Rounds that calls received.
-    contributors_mean, active_mean
-        Mean number of ranks with data, and with fresh data, in the received rounds; a round counts once.
-    staleness_mean, staleness_max
-        Rounds that completed between the contribution of data and the round that took it.
-    missed_mean, missed_max
-        Rounds that completed unseen since the rank's previous call, without the round that the call received.
-    late_fraction
-        Share of calls that came after a round that their rank had not received yet, 0 to 1.
-    throughput
-        Speedup over the synchronous program: its seconds per call, with the work, over the policy's. Both are means
-        over ranks.
-    """
+    """Figures of a simulated program while all its ranks are calling. Latencies are in microseconds, over all calls."""
 
     ranks: int
-    calls: int
-    rounds: int
+    calls: int  # of the fastest rank
+    rounds: int  # that calls received
     latency_us_mean: float
     latency_us_p50: float
     latency_us_p99: float
-    contributors_mean: float
-    active_mean: float
-    staleness_mean: float
+    contributors_mean: float  # ranks with data in the received rounds; a round counts once
+    active_mean: float  # the same, with fresh data
+    staleness_mean: float  # rounds that completed between the contribution of data and the round that took it
     staleness_max: int
+    # rounds that completed unseen since the rank's previous call, without the one that the call received
     missed_mean: float
     missed_max: int
-    late_fraction: float
-    throughput: float
+    late_fraction: float  # calls that came after a round that their rank had not received yet
+    throughput: float  # speedup over the synchronous program, of the mean seconds per call, with the work
 
 
 def simulate(
@@ -72,20 +54,8 @@ def simulate(
 ) -> Summary:
     """Simulate every rank's calls with the engine's own protocol, under the policy and synchronously.
 
-    Parameters
-    ----------
-    work
-        Seconds of work before each call, of shape (ranks, calls). See `pycollectives.simulation.workload`.
-    policy
-        The policy that starts rounds.
-    nbytes
-        Size of one rank's data in bytes.
-    algorithm, activation
-        Names of the allreduce algorithm and of the activation.
-    costs
-        Communication costs of the machine.
-    options
-        Further arguments of the simulator, such as `late`, `max_staleness` or `delivery_seed`.
+    `work`: seconds before each call, of shape (ranks, calls), see `pycollectives.simulation.workload`. `nbytes`: of one
+    rank's data. `options`: of the simulator, such as `late`, `max_staleness` or `delivery_seed`.
     """
     ranks, calls = work.shape
 
@@ -129,10 +99,7 @@ def _seconds_per_call(simulated: dict[str, Any], ranks: int) -> float:
 def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
     """Return the number of elements with which a plan of `nbytes` bytes is simulated; its messages are the same.
 
-    Raises
-    ------
-    ValueError
-        There is no such algorithm, or it splits the data into too many parts to simulate it on `ranks` ranks.
+    ValueError if there is no such algorithm, or it splits the data into too many parts to simulate it on `ranks` ranks.
     """
     from ..support.native import core
 
@@ -146,13 +113,7 @@ def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
 
 
 def seconds_for_all(work: npt.NDArray[np.float64], policy: Policy, **options: Any) -> float:
-    """Return the seconds until every rank has made its calls and flushed, at zero communication cost.
-
-    Parameters
-    ----------
-    work, policy, options
-        As in `simulate`.
-    """
+    """Return the seconds until every rank has made its calls and flushed, at zero communication cost."""
     columns = _columns(work, policy, "flush", nbytes=4, algorithm="recursive_doubling", costs=IDEAL, **options)
     return float(columns["done"].max())
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..groups import GeneratedGroups
 
-__all__ = ["Event", "GroupModel", "GroupSummary", "simulate_groups"]
-
 
 class Machine(Protocol):
     """The object that answers requests: `_core.GroupGenerator`, or a substitute."""
@@ -54,20 +52,9 @@ class _Worker:
 class GroupModel:
     """Simulates workers and a machine in virtual time.
 
-    Parameters
-    ----------
-    machine
-        The object that answers requests.
-    size
-        Number of workers.
-    compute
-        Function of (worker, step) that returns the seconds of computing before a synchronization, or None to leave.
-    preduce
-        Function of the members that returns the seconds of a P-Reduce.
-    delay
-        Duration of a message in seconds.
-    record
-        Whether to keep every event.
+    `compute` is a function of (worker, step) that returns the seconds of computing before a synchronization, or None to
+    leave. `preduce` returns the seconds of a P-Reduce of its members, `delay` of a message. `record`: keep every
+    event.
     """
 
     def __init__(
@@ -229,30 +216,14 @@ class _StaticMachine:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """Figures of a simulated program.
+    """Figures of a simulated program."""
 
-    Attributes
-    ----------
-    iterations_per_s
-        Iterations per second of a worker, the mean over workers.
-    iterations_of
-        Number of completed synchronizations, by worker.
-    sync_fraction
-        Share of the workers' time, 0 to 1, in which they wait in a synchronization or perform one.
-    waited
-        Seconds of waiting, by worker.
-    conflicts
-        Mean number of earlier groups that a group had to wait for.
-    groups
-        The performed groups, in order.
-    """
-
-    iterations_per_s: float
-    iterations_of: tuple[int, ...]
-    sync_fraction: float
-    waited: tuple[float, ...]
-    conflicts: float
-    groups: tuple[tuple[int, ...], ...]
+    iterations_per_s: float  # of a worker, the mean over workers
+    iterations_of: tuple[int, ...]  # completed synchronizations, by worker
+    sync_fraction: float  # share of the workers' time in which they wait in a synchronization or perform one
+    waited: tuple[float, ...]  # seconds, by worker
+    conflicts: float  # mean number of earlier groups that a group had to wait for
+    groups: tuple[tuple[int, ...], ...]  # the performed ones, in order
 
 
 def machine_of(generator: GeneratedGroups | StaticGroups | None, size: int, ranks_per_node: int) -> Machine:
@@ -279,20 +250,11 @@ def simulate_groups(
     delay: float = 0.0,
     seed: int = 0,
 ) -> GroupSummary:
-    """Simulate a program of `size` workers that average in groups.
+    """Simulate a program of `size` workers that average in groups; `generator` None: an allreduce of all workers.
 
-    Parameters
-    ----------
-    generator
-        A group generator; None for an allreduce of all workers.
-    seconds
-        Virtual time to simulate.
-    work
-        Seconds of computing in an iteration. Each takes longer by a uniformly random share, up to `jitter`.
-    slowdown
-        By worker, the number of iteration times that are added to each of its iterations (Ripples 7.4).
-    preduce, delay
-        Duration of a P-Reduce and of a message, in seconds.
+    `seconds` of virtual time are simulated. An iteration has `work` seconds of computing, and takes longer by a
+    uniformly random share, up to `jitter`. `slowdown`: by worker, the number of iteration times that are added to each
+    of its iterations (Ripples 7.4). `preduce`, `delay`: seconds of a P-Reduce and of a message.
 
     >>> slow = simulate_groups(None, 4, seconds=12.0, work=0.1, jitter=0.0, slowdown={0: 5.0})
     >>> round(slow.iterations_per_s, 2), slow.iterations_of

@@ -19,25 +19,13 @@ if TYPE_CHECKING:
 
 Computation = Literal["parallel", "serial"]
 
-__all__ = ["HopSummary", "largest_gap", "seconds_for_all", "simulate_hop", "times_of_steps"]
-
 
 class HopSummary(NamedTuple):
-    """Figures of a simulation.
+    """Figures of a simulation."""
 
-    Attributes
-    ----------
-    iterations_per_s
-        Number of iterations, with skipped ones, over the time in which a rank completes them, averaged over ranks.
-    max_gap
-        The largest lead of a rank over another one, in iterations.
-    skipped
-        Number of skipped iterations of all ranks.
-    """
-
-    iterations_per_s: float
-    max_gap: int
-    skipped: int
+    iterations_per_s: float  # with skipped ones, over the time in which a rank completes them, averaged over ranks
+    max_gap: int  # the largest lead of a rank over another one, in iterations
+    skipped: int  # iterations of all ranks
 
 
 def simulate_hop(
@@ -49,19 +37,9 @@ def simulate_hop(
     skip: Skip | None = None,
     computation: Computation = "parallel",
 ) -> HopSummary:
-    """Run the engine's own protocol in virtual time, with messages that take no time.
+    """Run the engine's own protocol in virtual time, with messages that take no time. RuntimeError if ranks deadlock.
 
-    Parameters
-    ----------
-    topology, mode, max_ig, skip, computation
-        As in `Communicator.hop`.
-    work
-        Computing time in seconds, float64 of shape (size, iterations).
-
-    Raises
-    ------
-    RuntimeError
-        Ranks deadlock.
+    `work`: computing time in seconds, float64 of shape (size, iterations). Other arguments as of `Communicator.hop`.
     """
     history = _history(topology, mode, work, max_ig, skip, computation)
     entered = [(time, rank, iteration) for what, rank, iteration, time, *_ in history["entries"] if what == "entered"]
@@ -79,15 +57,7 @@ def seconds_for_all(
     skip: Skip | None,
     computation: Computation = "parallel",
 ) -> float:
-    """Return the seconds until every rank has made its iterations, at zero communication cost.
-
-    Parameters
-    ----------
-    topology
-        The name of a graph.
-    work, mode, max_ig, skip, computation
-        As in `simulate_hop`.
-    """
+    """Return the seconds until every rank has made its iterations, at zero communication cost, as `simulate_hop`."""
     size = len(work)
     graph = by_name(topology, size)
     if isinstance(graph, TimeVarying):

@@ -17,21 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..groups import GeneratedGroups, RandomGroups, StaticGroups
+from ..topology import measures
 from .groups import simulate_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "Matrix",
-    "expected_matrix",
-    "group_matrix",
-    "is_connected",
-    "is_doubly_stochastic",
-    "mean_matrix",
-    "random_groups_matrix",
-    "spectral_gap",
-]
 
 Matrix = npt.NDArray[np.float64]
 
@@ -52,27 +42,6 @@ def group_matrix(group: Sequence[int], size: int) -> Matrix:
     matrix = np.eye(size)
     matrix[np.ix_(members, members)] = 1 / len(members)
     return matrix
-
-
-def is_doubly_stochastic(matrix: Matrix, tolerance: float = 1e-9) -> bool:
-    """Return whether no entry is negative, and every row and column sums to 1.
-
-    >>> is_doubly_stochastic(group_matrix([0, 2], 3))
-    True
-    """
-    sums = np.concatenate([matrix.sum(axis=0), matrix.sum(axis=1)])
-    return bool(matrix.min() >= -tolerance and np.allclose(sums, 1, rtol=0, atol=tolerance))
-
-
-def is_connected(matrix: Matrix) -> bool:
-    """Return whether every worker's weights reach every other worker: the graph of nonzero entries is connected."""
-    reached = np.zeros(len(matrix), dtype=bool)
-    front = [0]
-    while front:
-        worker = front.pop()
-        reached[worker] = True
-        front.extend(np.flatnonzero((matrix[worker] > 0) & ~reached).tolist())
-    return bool(reached.all())
 
 
 def mean_matrix(groups: Iterable[Sequence[int]], size: int) -> Matrix:
@@ -113,15 +82,6 @@ def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) ->
 
     For random groups and for the cycle of static groups, the closed form. For other generators, the mean over a
     simulated history of equally fast workers.
-
-    Parameters
-    ----------
-    generator
-        One of `pycollectives.partial_reduce.generators`.
-    size
-        Number of workers.
-    ranks_per_node
-        Workers of a node; the last node may have fewer.
     """
     if isinstance(generator, RandomGroups):
         return random_groups_matrix(generator.size, size)
@@ -136,12 +96,7 @@ def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) ->
 def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per_node: int = 4) -> float:
     """Return the spectral gap 1 - max(|lambda_2|, |lambda_n|) of E[W^T W], in [0, 1]; 1 for a single worker.
 
-    Parameters
-    ----------
-    what
-        A symmetric matrix, or a generator of `pycollectives.partial_reduce.generators`.
-    size, ranks_per_node
-        With a generator, the number of workers, and of workers per node.
+    `what`: a symmetric matrix, or a group generator for `size` workers.
 
     >>> spectral_gap(group_matrix([0, 1], 2))
     1.0
@@ -152,5 +107,4 @@ def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per
         raise ValueError("spectral_gap: expected size=, the number of workers, with a generator")
     else:
         matrix = expected_matrix(what, size, ranks_per_node)
-    values = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
-    return 1.0 if len(values) == 1 else float(min(1.0, max(0.0, 1 - values[-2])))
+    return measures.gap(matrix)

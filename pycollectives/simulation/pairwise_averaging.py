@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["seconds_for_all"]
-
 
 def seconds_for_all(work: npt.NDArray[np.float64]) -> float:
     """Return the seconds until every rank has made its steps; `work`: seconds of shape (ranks, steps), float64."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from ..servers.sync import Synchronization
 
-__all__ = ["ServerSummary", "seconds_for_all", "simulate"]
-
 
 class ServerSummary(NamedTuple):
     """Figures of a simulation, until the first worker has ended.
@@ -59,7 +57,7 @@ class ServerSummary(NamedTuple):
 
 
 def simulate(sync: Synchronization, work: npt.NDArray[np.float64], *, latency: float = 0.0) -> ServerSummary:
-    """Run the engine's own policies in virtual time.
+    """Run the engine's own policies in virtual time, and return the speeds, waits and staleness.
 
     Parameters
     ----------
@@ -92,12 +90,7 @@ def simulate(sync: Synchronization, work: npt.NDArray[np.float64], *, latency: f
 def seconds_for_all(work: npt.NDArray[np.float64], sync: Synchronization, **script: Any) -> float:
     """Return the seconds until every worker has made its iterations, at zero communication cost.
 
-    Parameters
-    ----------
-    work, sync
-        As in `simulate`.
-    script
-        Further actions of workers, as in `history`.
+    `script`: further actions of workers, as in `history`.
     """
     before, ends = _before_pushes(work, _period(sync))
     if before.size:

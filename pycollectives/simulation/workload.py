@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["LOADS", "from_csv", "make", "read"]
-
 KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 
 Work = npt.NDArray[np.float64]
@@ -119,25 +117,10 @@ LOADS: dict[str, Callable[..., Work]] = {
 
 
 def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: int, **options: Any) -> Work:
-    """Create a load by its name.
+    """Create a load by its name: seconds, of shape (ranks, calls).
 
-    Parameters
-    ----------
-    name
-        One of `LOADS`.
-    ranks, calls
-        The shape, each at least 1.
-    work, skew
-        Common work, and scale of the additional time, in seconds >= 0.
-    seed
-        Seed of the random loads.
-    options
-        `late` for one-late, `factor` and `rank` for one-slow, `factor` for random-slow, `most` for speeds.
-
-    Returns
-    -------
-    ndarray
-        Seconds, of shape (ranks, calls).
+    `skew` is the scale of the time in addition to `work`. `options`: `late` for one-late, `factor` and `rank` for
+    one-slow, `factor` for random-slow, `most` for speeds.
 
     >>> make("linear", ranks=2, calls=1, work=0.0, skew=0.001, seed=0).ravel().tolist()
     [0.001, 0.002]
@@ -163,10 +146,7 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
 def read(path: Path) -> Work:
     """Read a CSV file with a line per call and a column per rank, in seconds, of shape (ranks, calls).
 
-    Raises
-    ------
-    ValueError
-        The file is empty, or has an invalid number, lines of different lengths, or a negative time.
+    ValueError if it is empty, or has an invalid number, lines of different lengths, or a negative time.
     """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     if not any(line.partition("#")[0].strip() for line in lines):
@@ -185,11 +165,6 @@ def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
 
     A single column applies to all ranks. If there are fewer lines than calls, lines repeat; if there are more, the
     first ones are used.
-
-    Raises
-    ------
-    ValueError
-        As in `read`, or the file has a wrong number of columns.
     """
     table = read(path).T
     columns = table.shape[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import re
 import sys
@@ -10,81 +9,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+from attrs.validators import optional
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-__all__ = ["DEVICES", "LAUNCHERS", "Profile", "built_in", "data_folder", "load", "names", "seconds", "templates"]
+    from collections.abc import Callable, Collection, Mapping
 
 LAUNCHERS = ("srun", "mpirun", "ibrun")
 DEVICES = ("cpu", "cuda")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Profile:
-    """The settings of a job on a cluster; docs/slurm.md explains the keys.
-
-    Raises
-    ------
-    ValueError
-        SLURM or the shell would misunderstand a value. The message names the key, in one line.
-    """
-
-    template: str = "generic"
-    job_name: str = "pycollectives"
-    nodes: int = 1
-    tasks_per_node: int = 1
-    cpus_per_task: int | None = None
-    device: str | None = None
-    gpus_per_node: int | None = None
-    gpus_per_task: int | None = None
-    partition: str | None = None
-    constraint: str | None = None
-    account: str | None = None
-    time: str = "01:00:00"
-    signal_before: int = 60
-    starts_within: int = 60
-    max_requeues: int = 50
-    directives: list[str] = dataclasses.field(default_factory=list)
-    modules: list[str] = dataclasses.field(default_factory=list)
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)
-    lines: list[str] = dataclasses.field(default_factory=list)
-    launcher: str = "srun"
-    on_failure: str = "raise"
-    launcher_options: list[str] = dataclasses.field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Check every value, and the dependencies between values."""
-        for key, check in CHECKS.items():
-            value = getattr(self, key)
-            if value is None and key in OPTIONAL:
-                continue
-            if complaint := check(value):
-                raise ValueError(f"{key}: expected {complaint}, got {value!r}")
-        if self.on_failure == "continue" and self.launcher != "mpirun":
-            raise ValueError(
-                f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: of others it is not "
-                "known whether they let the other ranks live"
-            )
-        if seconds(self.time) <= self.signal_before:
-            raise ValueError(
-                f"time: expected more than the {self.signal_before} s before its end at which the job is told to stop "
-                f"(signal_before), got {self.time!r}"
-            )
-
-
 def seconds(time: str) -> int:
-    """Return a time limit in seconds.
+    """Return a time limit in seconds; ValueError for a form that sbatch does not know.
 
-    Raises
-    ------
-    ValueError
-        sbatch does not know the form. It knows minutes, minutes:seconds, hours:minutes:seconds, days-hours,
-        days-hours:minutes and days-hours:minutes:seconds.
+    It knows minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
+    days-hours:minutes:seconds.
 
     >>> seconds("90"), seconds("1:30"), seconds("01:30:00"), seconds("1-12"), seconds("1-0:30")
     (5400, 90, 5400, 129600, 88200)
@@ -98,96 +42,6 @@ def seconds(time: str) -> int:
     else:
         raise ValueError(f"expected a time such as 30 (minutes), 01:30:00 or 1-12:00:00, got {time!r}")
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest
-
-
-# --- Checks: a check returns a description of valid values, or None ---------------------------------------------------
-
-
-def _positive(value: object) -> str | None:
-    return None if type(value) is int and value > 0 else "an integer of at least 1"
-
-
-def _natural(value: object) -> str | None:
-    return None if type(value) is int and value >= 0 else "an integer of at least 0"
-
-
-def _word(value: object) -> str | None:
-    """Check a word of a directive, which sbatch splits at white space, quotes and #."""
-    fits = isinstance(value, str) and re.fullmatch(r"[^\s\"'\\#]+", value)
-    return None if fits else "a word without white space, quotes, backslash and #"
-
-
-def _words(value: object) -> str | None:
-    fits = isinstance(value, list) and all(_word(word) is None for word in value)
-    return None if fits else "a list of words without white space, quotes, backslash and #"
-
-
-def _time(value: object) -> str | None:
-    try:
-        return None if isinstance(value, str) and seconds(value) > 0 else "a time, in quotes, of more than 0"
-    except ValueError:
-        return "a time such as 30 (minutes), 01:30:00 or 1-12:00:00"
-
-
-def _directives(value: object) -> str | None:
-    fits = isinstance(value, list) and all(isinstance(d, str) and re.fullmatch(r"-\S.*", d) for d in value)
-    return None if fits else "a list of options of sbatch, each of one line"
-
-
-def _lines(value: object) -> str | None:
-    fits = isinstance(value, list) and all(isinstance(line, str) and "\0" not in line for line in value)
-    return None if fits else "a list of strings"
-
-
-def _environment(value: object) -> str | None:
-    fits = isinstance(value, dict) and all(
-        re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and isinstance(text, str) and "\0" not in text
-        for name, text in value.items()
-    )
-    return None if fits else "a table of strings, by names of variables"
-
-
-def _launcher(value: object) -> str | None:
-    return None if value in LAUNCHERS else f"one of {', '.join(LAUNCHERS)}"
-
-
-def _on_failure(value: object) -> str | None:
-    return None if value in ("raise", "continue") else "raise or continue"
-
-
-def _device(value: object) -> str | None:
-    return None if value in DEVICES else f"one of {', '.join(DEVICES)}"
-
-
-def _template(value: object) -> str | None:
-    return None if value in templates() else f"one of {', '.join(templates())}"
-
-
-CHECKS: dict[str, Callable[[object], str | None]] = {
-    "template": _template,
-    "job_name": _word,
-    "nodes": _positive,
-    "tasks_per_node": _positive,
-    "cpus_per_task": _positive,
-    "device": _device,
-    "gpus_per_node": _positive,
-    "gpus_per_task": _positive,
-    "partition": _word,
-    "constraint": _word,
-    "account": _word,
-    "time": _time,
-    "signal_before": _natural,
-    "starts_within": _natural,
-    "max_requeues": _natural,
-    "directives": _directives,
-    "modules": _words,
-    "environment": _environment,
-    "lines": _lines,
-    "launcher": _launcher,
-    "on_failure": _on_failure,
-    "launcher_options": _lines,
-}
-OPTIONAL = {"cpus_per_task", "device", "gpus_per_node", "gpus_per_task", "partition", "constraint", "account"}
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
@@ -214,6 +68,111 @@ def names() -> list[str]:
     return sorted(path.stem for path in (data_folder() / "profiles").glob("*.toml"))
 
 
+# --- Keys -------------------------------------------------------------------------------------------------------------
+
+
+def _fits(is_valid: Callable[[Any], object], expected: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Return a validator of a key; `expected` describes valid values in messages."""
+
+    def check(_: Any, key: attrs.Attribute[Any], value: Any) -> None:
+        try:
+            complaint = "" if is_valid(value) else f"expected {expected}, got {value!r}"
+        except ValueError as error:
+            complaint = str(error)
+        if complaint:
+            raise ValueError(f"{key.name}: {complaint}")
+
+    return check
+
+
+def _one_of(words: Collection[str]) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    return _fits(lambda value: value in words, f"one of {', '.join(words)}")
+
+
+def _is_word(value: object) -> bool:
+    """Return whether this is a word of a directive, which sbatch splits at white space, quotes and #."""
+    return isinstance(value, str) and re.fullmatch(r"[^\s\"'\\#]+", value) is not None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _is_directive(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"-\S.*", value) is not None
+
+
+def _is_environment(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and _is_text(text) for name, text in value.items()
+    )
+
+
+def _all(is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_valid, value))
+
+
+_positive = _fits(lambda value: type(value) is int and value > 0, "an integer of at least 1")
+_natural = _fits(lambda value: type(value) is int and value >= 0, "an integer of at least 0")
+_word = _fits(_is_word, "a word without white space, quotes, backslash and #")
+_words = _fits(_all(_is_word), "a list of words without white space, quotes, backslash and #")
+_lines = _fits(_all(_is_text), "a list of strings")
+_directives = _fits(_all(_is_directive), "a list of options of sbatch, each of one line")
+_environment = _fits(_is_environment, "a table of strings, by names of variables")
+_time = _fits(lambda value: isinstance(value, str) and seconds(value) > 0, "a time, in quotes, of more than 0")
+_on_failure = _fits(lambda value: value in ("raise", "continue"), "raise or continue")
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """The settings of a job on a cluster; docs/slurm.md explains the keys.
+
+    ValueError, with the key, if SLURM or the shell would misunderstand a value.
+    """
+
+    template: str = attrs.field(default="generic", validator=_one_of(templates()))
+    job_name: str = attrs.field(default="pycollectives", validator=_word)
+    nodes: int = attrs.field(default=1, validator=_positive)
+    tasks_per_node: int = attrs.field(default=1, validator=_positive)
+    cpus_per_task: int | None = attrs.field(default=None, validator=optional(_positive))
+    device: str | None = attrs.field(default=None, validator=optional(_one_of(DEVICES)))
+    gpus_per_node: int | None = attrs.field(default=None, validator=optional(_positive))
+    gpus_per_task: int | None = attrs.field(default=None, validator=optional(_positive))
+    partition: str | None = attrs.field(default=None, validator=optional(_word))
+    constraint: str | None = attrs.field(default=None, validator=optional(_word))
+    account: str | None = attrs.field(default=None, validator=optional(_word))
+    time: str = attrs.field(default="01:00:00", validator=_time)
+    signal_before: int = attrs.field(default=60, validator=_natural)
+    starts_within: int = attrs.field(default=60, validator=_natural)
+    max_requeues: int = attrs.field(default=50, validator=_natural)
+    directives: list[str] = attrs.field(factory=list, validator=_directives)
+    modules: list[str] = attrs.field(factory=list, validator=_words)
+    environment: dict[str, str] = attrs.field(factory=dict, validator=_environment)
+    lines: list[str] = attrs.field(factory=list, validator=_lines)
+    launcher: str = attrs.field(default="srun", validator=_one_of(LAUNCHERS))
+    on_failure: str = attrs.field(default="raise", validator=_on_failure)
+    launcher_options: list[str] = attrs.field(factory=list, validator=_lines)
+
+    def __attrs_post_init__(self) -> None:
+        """Check keys that depend on each other."""
+        if self.on_failure == "continue" and self.launcher != "mpirun":
+            raise ValueError(
+                f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: of others it is not "
+                "known whether they let the other ranks live"
+            )
+        if seconds(self.time) <= self.signal_before:
+            raise ValueError(
+                f"time: expected more than the {self.signal_before} s before its end at which the job is told to stop "
+                f"(signal_before), got {self.time!r}"
+            )
+
+
+KEYS = tuple(key.name for key in attrs.fields(Profile))
+
+
+# --- Profiles ---------------------------------------------------------------------------------------------------------
+
+
 def built_in(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
     """Return a built-in profile.
 
@@ -226,10 +185,7 @@ def built_in(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Profile:
     """Read a profile from a TOML file, which may start from a built-in profile by `base = "NAME"`.
 
-    Raises
-    ------
-    ValueError
-        The file is not TOML, or has an unknown key or an invalid value. The message names the file, in one line.
+    ValueError, with the file, if it is not TOML or has an unknown key or an invalid value.
     """
     try:
         values = _read(path)
@@ -260,8 +216,8 @@ def _read_built_in(name: object) -> dict[str, Any]:
 
 def _profile(values: Mapping[str, Any]) -> Profile:
     for key in values:
-        if key not in CHECKS:
-            close = difflib.get_close_matches(key, CHECKS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the keys are {', '.join(CHECKS)}"
+        if key not in KEYS:
+            close = difflib.get_close_matches(key, KEYS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the keys are {', '.join(KEYS)}"
             raise ValueError(f"unknown key {key!r}: {hint}")
     return Profile(**values)

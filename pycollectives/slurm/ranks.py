@@ -15,8 +15,6 @@ from importlib import metadata
 from .. import __version__
 from ..support.native import LIBRARY, MPI
 
-__all__ = ["complaint", "describe", "speaks"]
-
 OTHERS = ("mpi4py", "numpy", "torch")
 """Packages whose versions are reported, if installed."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import itertools
 import re
@@ -10,13 +9,13 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+import attrs
+
 from ..train.settings import REQUEUE
 from . import profiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-__all__ = ["product", "render", "shell_word"]
 
 RESULTS = "{results}"
 """Placeholder in a command for the job's folder of results, which is known only in the job."""
@@ -32,23 +31,9 @@ def render(
 ) -> str:
     """Return a batch script that runs a command on all ranks, or, with `array`, one command in each task of an array.
 
-    Parameters
-    ----------
-    profile : Profile
-        Settings of the cluster and the job.
-    commands : sequence of sequences of str
-        The words of each command. A single command, unless `array` is set.
-    folder : str
-        Folder of logs (JOB.log) and results (a folder JOB each).
-    array : bool
-        Whether each command is a task of a job array.
-    at_most : int, optional
-        Maximum number of tasks of the array that run at the same time.
-
-    Raises
-    ------
-    ValueError
-        The profile lacks a key that the template needs, there is no command, or `{results}` is misspelled.
+    `commands`: the words of each. `folder`: of logs (JOB.log) and results (a folder JOB each). `at_most`: tasks of the
+    array that run at the same time. ValueError if the profile lacks a key that the template needs, there is no command,
+    or `{results}` is misspelled.
     """
     import jinja2
 
@@ -72,7 +57,7 @@ def render(
         autoescape=False,
     )
     environment.filters.update(quote=shlex.quote, shell_word=shell_word)
-    values = dataclasses.asdict(profile)
+    values = attrs.asdict(profile)
     values["device"] = profile.device or ("cuda" if asks_for_cuda(commands) else "cpu")
     return environment.get_template(f"{profile.template}.sh.j2").render(
         values,
@@ -120,10 +105,7 @@ def shell_word(word: str) -> str:
 def product(command: Sequence[str], **values: Sequence[str]) -> list[list[str]]:
     """Return the commands of a sweep: placeholders such as `{method}` replaced by each combination of the values.
 
-    Raises
-    ------
-    ValueError
-        There are values without a placeholder in the command, or a placeholder without values.
+    ValueError for values without a placeholder in the command, or a placeholder without values.
 
     >>> product(["train", "{method}", "--seed={seed}"], method=["solo", "full"], seed=["1"])
     [['train', 'solo', '--seed=1'], ['train', 'full', '--seed=1']]

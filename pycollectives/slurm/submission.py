@@ -10,35 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SubmissionError", "submit"]
-
 
 class SubmissionError(RuntimeError):
     """The job was not submitted; the message is sbatch's error, in one line."""
 
 
 def submit(script: str, options: Sequence[str] = ()) -> tuple[int, str]:
-    """Submit a job. sbatch prints only the job's id on stdout.
+    """Submit a job; return the status of sbatch, or with `--wait` of the job, and its text on stderr.
 
-    Parameters
-    ----------
-    script : str
-        The batch script.
-    options : sequence of str
-        Further options of sbatch. With `--wait` it returns when the job has ended. With `--test-only` it does not
-        submit the job.
-
-    Returns
-    -------
-    int
-        The status of sbatch: 0, or with `--wait` the status of the job.
-    str
-        The text that sbatch wrote to stderr.
-
-    Raises
-    ------
-    SubmissionError
-        sbatch is missing, or it refused the job.
+    sbatch prints only the job's id on stdout. `options` are sbatch's: with `--wait` the call returns when the job has
+    ended, and with `--test-only` it submits nothing. SubmissionError if sbatch is missing or refuses the job.
     """
     with tempfile.TemporaryFile("w+") as source:
         source.write(script)

@@ -7,6 +7,7 @@ that would need a copy (not C-contiguous, in foreign byte order, on a device) is
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import sys
 from dataclasses import dataclass
@@ -15,26 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from .dlpack import words_of_host
+from .validation import with_prefix
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from .typing import Array
-
-__all__ = [
-    "DTYPE_NAMES",
-    "BufferDescription",
-    "array_of",
-    "as_array",
-    "as_bytes_exporter",
-    "checked_dtype",
-    "contiguous_array",
-    "describe",
-    "device_type",
-    "matching_array",
-    "name_of",
-    "writable_array",
-]
 
 DTYPE_NAMES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
@@ -59,10 +46,7 @@ class BufferDescription:
     @property
     def count(self) -> int:
         """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 def _is_mpi_datatype(candidate: object) -> TypeGuard[MPI.Datatype]:
@@ -71,17 +55,9 @@ def _is_mpi_datatype(candidate: object) -> TypeGuard[MPI.Datatype]:
 
 
 def checked_dtype(candidate: Any) -> np.dtype[Any]:
-    """Return the element type as a NumPy dtype, in native byte order.
+    """Return the element type as a NumPy dtype, in native byte order; TypeError if it is not one of `DTYPE_NAMES`.
 
-    Parameters
-    ----------
-    candidate
-        A NumPy dtype or an argument of `numpy.dtype`, "bfloat16" (needs ml_dtypes), or an MPI datatype.
-
-    Raises
-    ------
-    TypeError
-        The type is not one of `DTYPE_NAMES`, or not in native byte order.
+    `candidate`: a NumPy dtype or an argument of `numpy.dtype`, "bfloat16" (needs ml_dtypes), or an MPI datatype.
     """
     if candidate is None:
         raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got None")
@@ -128,15 +104,7 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def as_array(buffer: object) -> Array:
-    """Return an array that shares the memory of `buffer`, of any shape, type and strides.
-
-    Raises
-    ------
-    TypeError
-        `buffer` is no buffer.
-    BufferError
-        The memory is on a device.
-    """
+    """Return an array that shares the memory of `buffer`, of any shape, type and strides; BufferError on a device."""
     if isinstance(buffer, np.ndarray):
         return buffer
     if isinstance(buffer, np.generic):
@@ -262,51 +230,33 @@ def contiguous_array(buffer: object) -> Array:
 
 
 def array_of(buffer: object) -> Array:
-    """Return the C-contiguous array of a buffer or of a specification such as `[buffer, count, type]`, of any type.
-
-    Raises
-    ------
-    TypeError, BufferError, ValueError
-        `buffer` is no buffer, is not C-contiguous, is on a device, or is smaller than a given count.
-    """
+    """Return the C-contiguous array of a buffer or of a specification such as `[buffer, count, type]`, of any type."""
     return _array_of_spec(buffer) if _is_spec(buffer) else contiguous_array(buffer)
 
 
 def describe(buffer: object) -> BufferDescription:
-    """Return shape and element type of a buffer or of a specification such as `[buffer, count, type]`.
-
-    Raises
-    ------
-    TypeError
-        `buffer` is no buffer, or its type is not reduced.
-    BufferError
-        The buffer is not C-contiguous, or is on a device.
-    ValueError
-        A given count exceeds the buffer.
-    """
+    """Return shape and element type of a buffer or of a specification such as `[buffer, count, type]`."""
     array = array_of(buffer)
     return BufferDescription(array.shape, checked_dtype(array.dtype))
 
 
-def matching_array(buffer: object, expected: BufferDescription) -> Array:
-    """Return an array that shares the memory of `buffer`, which must match `expected`.
+def matching_array(
+    buffer: object, expected: BufferDescription, *, name: str | None = None, writable: bool = False
+) -> Array:
+    """Return an array that shares the memory of `buffer`, or of a specification such as `[buffer, count, type]`.
 
-    Parameters
-    ----------
-    buffer
-        A buffer, or a specification such as `[buffer, count, type]`.
-    expected
-        Element type and count; the shape may differ.
-
-    Raises
-    ------
-    TypeError
-        The element type differs, or `buffer` is no buffer.
-    ValueError
-        The count differs.
-    BufferError
-        The buffer is not C-contiguous, or is on a device.
+    TypeError if it has another element type than `expected`, ValueError for another count; the shape may differ.
+    BufferError if it is read-only and must be `writable`. Errors begin with `name`.
     """
+    try:
+        return _matching_array(buffer, expected, writable)
+    except (ValueError, TypeError, BufferError) as error:
+        if name is None:
+            raise
+        raise with_prefix(error, name) from None
+
+
+def _matching_array(buffer: object, expected: BufferDescription, writable: bool) -> Array:
     array = array_of(buffer)
     if array.dtype != expected.dtype:
         if not array.dtype.isnative:
@@ -316,13 +266,7 @@ def matching_array(buffer: object, expected: BufferDescription) -> Array:
         raise ValueError(
             f"expected shape {expected.shape} ({expected.count} elements), got {array.shape} ({array.size} elements)"
         )
-    return array
-
-
-def writable_array(buffer: object, expected: BufferDescription) -> Array:
-    """Return the result of `matching_array` for a writable buffer; `BufferError` if it is read-only."""
-    array = matching_array(buffer, expected)
-    if not array.flags.writeable:
+    if writable and not array.flags.writeable:
         raise BufferError("expected a writable buffer, got a read-only one")
     return array
 

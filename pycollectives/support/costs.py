@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-__all__ = ["IDEAL", "INFINIBAND", "PRESETS", "SHARED_MEMORY", "TCP_10GBIT", "Costs"]
-
 
 @dataclass(frozen=True)
 class Costs:
@@ -32,12 +30,10 @@ class Costs:
     reduce_per_byte: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check that all costs are finite and not negative."""
         if not all(isinstance(value, (int, float)) and 0 <= value < float("inf") for value in astuple(self)):
             raise ValueError(f"costs: expected seconds of at least 0, got {astuple(self)}")
 
     def __str__(self) -> str:
-        """Return a description in words."""
         return (
             f"L = {1e6 * self.latency:.3g} us, o = {1e6 * self.overhead:.3g} us, "
             f"G = {1e9 * self.gap_per_byte:.3g} ns/B, {1e9 * self.reduce_per_byte:.3g} ns/B reduced"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["Deadline"]
-
 
 class Deadline:
     """The time `timeout` seconds from now; never if `timeout` is None.
@@ -15,7 +13,6 @@ class Deadline:
     """
 
     def __init__(self, timeout: float | None) -> None:
-        """Start the clock."""
         self._end = None if timeout is None else time.monotonic() + timeout
 
     def remaining(self) -> float | None:

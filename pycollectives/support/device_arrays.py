@@ -6,6 +6,7 @@ that the engine needs: the address, the elements, and the stream after whose wor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,12 @@ import numpy as np
 from .buffers import checked_dtype, device_type
 from .device_streams import LEGACY_STREAM, PER_THREAD_STREAM, handle_of_stream, on_its_device, torch_stream
 from .dlpack import dtype_name, tensor_of
+from .validation import with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .buffers import BufferDescription
-
-__all__ = ["DeviceArray", "check_available", "describe_device", "device_number", "fitting_array", "why_staged"]
 
 _CUDA = (2, 13)
 """DLPack's device types with CUDA addresses: device memory and managed memory."""
@@ -52,33 +52,16 @@ class DeviceArray:
     @property
     def count(self) -> int:
         """Number of elements."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
 
 def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None:
     """Describe an array on a CUDA device; return None for other objects.
 
     DLPack is preferred: with it the producer makes a stream wait, while PyTorch's CUDA array interface names no stream.
-
-    Parameters
-    ----------
-    buffer
-        An object with `__dlpack__` and `__dlpack_device__`, or with `__cuda_array_interface__`.
-    stream
-        The stream on which the caller works with the array, as for `handle_of_stream`. None: for tensors, PyTorch's
-        current stream; otherwise the stream that the CUDA array interface names; otherwise the legacy default stream,
-        on which Numba works without naming it.
-
-    Raises
-    ------
-    TypeError
-        The element type is not reduced, or `stream` is no stream.
-    BufferError
-        The array is not C-contiguous, masked, at an address that its elements cannot have, on a device of another kind,
-        or violates its protocol.
+    `stream`: the one on which the caller works with the array, as for `handle_of_stream`. None: for tensors, PyTorch's
+    current stream; otherwise the stream that the CUDA array interface names; otherwise the legacy default stream, on
+    which Numba works without naming it.
     """
     found = _described(buffer, stream)
     # A kernel that reads misaligned elements fails, and the process loses all of its data on the device.
@@ -108,13 +91,7 @@ def why_staged() -> str:
 
 
 def device_number(array: DeviceArray) -> int:
-    """Return the number of the device that an array is on.
-
-    Raises
-    ------
-    BufferError
-        CUDA cannot be used here, or the array is not on a CUDA device.
-    """
+    """Return the number of the device that an array is on; BufferError if there is none or CUDA is off."""
     from .native import core
 
     check_available()
@@ -151,23 +128,28 @@ def fitting_array(
     device: int,
     device_of: Callable[[int], int | None],
     *,
+    name: str,
     stream: Any = None,
     writable: bool = False,
 ) -> DeviceArray:
-    """Describe an array for a collective that was made for arrays such as `like` on a device.
+    """Describe an array for the collective `name`, made for arrays such as `like` on a device; refuse others.
 
-    Parameters
-    ----------
-    device_of
-        Asks the driver for the device of an address.
-    stream
-        As for `describe_device`.
-
-    Raises
-    ------
-    ValueError, TypeError, BufferError
-        The array has another count or dtype, is not on that device, or is read-only but must be `writable`.
+    `device_of` asks the driver for the device of an address. `stream`: as for `describe_device`.
     """
+    try:
+        return _fitting_array(x, like, device, device_of, stream, writable)
+    except (ValueError, TypeError, BufferError) as error:
+        raise with_prefix(error, name) from None
+
+
+def _fitting_array(
+    x: object,
+    like: BufferDescription,
+    device: int,
+    device_of: Callable[[int], int | None],
+    stream: Any,
+    writable: bool,
+) -> DeviceArray:
     array = describe_device(x, stream=stream)
     if array is None:
         raise BufferError(f"expected an array on CUDA device {device}, as at creation, got {type(x).__name__}")

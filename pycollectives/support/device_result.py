@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from .buffers import BufferDescription
     from .typing import Array
 
-__all__ = ["DeviceResult"]
-
 
 class _Collective(Protocol):
     buffer: BufferDescription
@@ -27,7 +25,6 @@ class DeviceResult:
     """
 
     def __init__(self, collective: _Collective, stream: int | None) -> None:
-        """Show the result of `collective`, which this object keeps alive."""
         self._collective = collective
         self._stream = stream
         self.shape = collective.buffer.shape
@@ -53,5 +50,4 @@ class DeviceResult:
         return self._collective.fetched()
 
     def __repr__(self) -> str:
-        """Show shape and type; the values stay on the device."""
         return f"DeviceResult(shape={self.shape}, dtype={self.dtype})"

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["LEGACY_STREAM", "PER_THREAD_STREAM", "handle_of_stream", "on_its_device", "torch_stream"]
-
 LEGACY_STREAM = 1
 """The default stream that waits for all others."""
 PER_THREAD_STREAM = 2
@@ -23,19 +21,9 @@ PER_THREAD_STREAM = 2
 
 
 def handle_of_stream(stream: Any) -> int:
-    """Return the handle of a stream.
+    """Return the handle of a stream; TypeError if it is none.
 
-    Parameters
-    ----------
-    stream
-        A handle; an object with `__cuda_stream__` (cuda.core), or a stream of PyTorch, CuPy or Numba.
-
-    Raises
-    ------
-    TypeError
-        `stream` is no stream.
-    ValueError
-        The handle is negative.
+    It is a handle, an object with `__cuda_stream__` (cuda.core), or a stream of PyTorch, CuPy or Numba.
     """
     handle = _handle_or_none(stream)
     if handle is None:
@@ -46,6 +34,12 @@ def handle_of_stream(stream: Any) -> int:
     if handle < 0:
         raise ValueError(f"stream: expected a handle of at least 0, got {handle}")
     return handle or LEGACY_STREAM  # the meaning of 0 in CUDA, unless a program is compiled otherwise
+
+
+def refuse_stream(stream: object, name: str) -> None:
+    """Raise `ValueError` if a call of the collective `name` in host memory was given a stream."""
+    if stream is not None:
+        raise ValueError(f"{name}: stream: expected None, as this collective is on the host, got {stream!r}")
 
 
 def _handle_or_none(stream: Any) -> int | None:

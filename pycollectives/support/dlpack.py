@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from .typing import Array
 
-__all__ = ["Tensor", "Versioned", "dtype_name", "tensor_of", "versioned_of", "words_of_host"]
-
 
 class Tensor(ctypes.Structure):
     """DLTensor."""

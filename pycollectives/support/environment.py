@@ -34,60 +34,24 @@ if TYPE_CHECKING:
 
     from .typing import Progress
 
-__all__ = [
-    "Settings",
-    "checked_progress",
-    "checked_ranks_per_node",
-    "selection_files",
-    "settings",
-]
-
-
 MOST_FLIGHT_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the environment.
+    """The settings of the environment; the table above explains them."""
 
-    Attributes
-    ----------
-    progress
-        "thread" or "caller".
-    timeout
-        Seconds, or None for no limit.
-    trace
-        Where the engine writes its trace, or None.
-    exit_timeout
-        Seconds that the end of the program waits for other ranks to close open communicators; afterwards it ends the
-        job. None: no limit.
-    heartbeat_timeout
-        Seconds of silence after which the ranks of a machine count as dead; None: never.
-    ranks_per_node
-        Ranks of a machine that share memory; None for all, 1 for none.
-    check
-        Whether ranks compare their collective calls and the results of their rounds.
-    flight_rounds
-        Rounds that the engine's flight recorder keeps, of all collectives together; 0: none.
-    dump_dir
-        The folder to which the engine writes flight records, or None.
-    sigusr2
-        Whether SIGUSR2 makes the engine write them, if the signal has no handler yet.
-    stall_warning
-        Seconds after which a waiting call names the missing ranks on stderr; None: never.
-    """
-
-    progress: Progress = "thread"
-    timeout: float | None = None
+    progress: Progress = "thread"  # how messages move while no call waits
+    timeout: float | None = None  # None: no limit
     trace: Path | None = None
-    exit_timeout: float | None = 60.0
-    heartbeat_timeout: float | None = None
-    ranks_per_node: int | None = None
+    exit_timeout: float | None = 60.0  # then it ends the job; None: no limit
+    heartbeat_timeout: float | None = None  # None: never
+    ranks_per_node: int | None = None  # None for all, 1 for none
     check: bool = False
-    flight_rounds: int = 256
+    flight_rounds: int = 256  # of all collectives together; 0: none
     dump_dir: Path | None = None
-    sigusr2: bool = True
-    stall_warning: float | None = 30.0
+    sigusr2: bool = True  # if the signal has no handler yet
+    stall_warning: float | None = 30.0  # None: never
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
@@ -100,12 +64,7 @@ def checked_progress(value: object, what: str = "progress") -> Progress:
 
 
 def settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings.
-
-    Raises
-    ------
-    ValueError
-        A variable has a wrong value; the text names the variable, the expected values and the found one.
+    """Read the settings; ValueError names the variable, the expected values and the found one.
 
     >>> settings({"PYC_TIMEOUT": "30"}).timeout
     30.0

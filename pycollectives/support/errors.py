@@ -46,12 +46,10 @@ class RankFailedError(RuntimeError):
     """
 
     def __init__(self, text: str = "", ranks: Sequence[int] = ()) -> None:
-        """Create the error with its text and the dead ranks."""
         super().__init__(text)
         self.ranks = tuple(ranks)
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, tuple[int, ...]]]:
-        """Return class and arguments, for copies and pickles."""
         return type(self), (str(self), self.ranks)
 
 

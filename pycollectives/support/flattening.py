@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from .typing import Array, Buffer
 
-__all__ = ["flatten"]
-
 
 def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
     """Fuse arrays into one flat buffer: for `Communicator.preduce` and `PartialReduce.average` (Ripples, section 6.1).

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["interrupts_later"]
-
 
 @contextlib.contextmanager
 def interrupts_later() -> Iterator[None]:

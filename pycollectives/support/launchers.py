@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .. import _core
 
-__all__ = ["FAULT_TOLERANT", "check_fault_tolerant", "is_fault_tolerant"]
-
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
 """The variable by which Open MPI's launcher makes the library fault tolerant."""
 

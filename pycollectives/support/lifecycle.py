@@ -11,8 +11,6 @@ from .errors import MismatchError, RankFailedError, TransportError
 if TYPE_CHECKING:
     from ..context import Context
 
-__all__ = ["exit_context"]
-
 
 class Closing(Protocol):
     """An object with a `with` block."""
@@ -43,19 +41,9 @@ def exit_context(
     """Close at the end of a block; after an exception abort, warn of discarded data, and notify the other ranks.
 
     Only `__exit__` may call it: the warning names the caller of its caller, which is the user's `with` statement.
-
-    Parameters
-    ----------
-    what
-        The subject of the warning.
-    kind
-        The type of the exception that ended the block, or None.
-    closing
-        The object of the block. If its `close` raises, `abort` is called before the error propagates.
-    context
-        The context of its communicator.
-    is_open
-        Whether data can be lost, so that an exception leads to a warning.
+    `what` is the subject of the warning, `kind` the type of the exception that ended the block, or None. If
+    `closing.close` raises, `abort` is called before the error propagates. `is_open`: whether data can be lost, so that
+    an exception leads to a warning.
     """
     if kind is None:
         try:

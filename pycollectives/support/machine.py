@@ -9,29 +9,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Machine"]
-
 
 @dataclass(frozen=True)
 class Machine:
     """The properties that must be the same for a measurement to apply.
 
-    Attributes
-    ----------
-    cpu
-        The processor's model.
-    cores
-        All cores that the operating system sees on the machine, also if this process may not use them.
-    mpi
-        Name and version of the MPI library.
-
     >>> print(Machine("AMD EPYC", 2, "Open MPI v5.0.11"))
     AMD EPYC, 2 cores, Open MPI v5.0.11
     """
 
-    cpu: str
-    cores: int
-    mpi: str
+    cpu: str  # the processor's model
+    cores: int  # all of the machine, also if this process may not use them
+    mpi: str  # name and version of the library
 
     @classmethod
     @functools.cache
@@ -39,18 +28,18 @@ class Machine:
         """Return this process's machine; loads MPI."""
         from .native import LIBRARY
 
-        return cls(_cpu_model(), os.cpu_count() or 1, LIBRARY)
+        return cls(cpu_model(), os.cpu_count() or 1, LIBRARY)
 
     def as_json(self) -> dict[str, Any]:
         """Return it with the names of the attributes as keys."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """Return a description in words."""
         return f"{self.cpu}, {self.cores} cores, {self.mpi}"
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """Return the processor's model, or at least its architecture."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -11,37 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "Place",
-    "farthest_of",
-    "has_core_per_rank",
-    "machine_of_this_process",
-    "neighbours_of",
-    "nodes_of",
-    "ranks_of_kernel",
-]
-
 
 class Place(NamedTuple):
-    """The place of a rank.
+    """The place of a rank."""
 
-    Attributes
-    ----------
-    machine
-        See `machine_of_this_process`.
-    process, started
-        The process number on the machine, and the start time, which identify the process together.
-    cores
-        The set of cores that it may use, as bits.
-    tuned
-        Whether it has a selection table for this machine.
-    """
-
-    machine: str
-    process: int
+    machine: str  # see `machine_of_this_process`
+    process: int  # its number on the machine; with the start time it identifies the process
     started: int
-    cores: int
-    tuned: bool = False
+    cores: int  # the set of cores that it may use, as bits
+    tuned: bool = False  # whether it has a selection table for this machine
 
     @classmethod
     def here(cls, *, tuned: bool = False) -> Place:

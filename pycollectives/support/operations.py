@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["AVG", "OP_NAMES", "check_op_on_device", "checked_op", "checked_op_on"]
-
 AVG: Final = "AVG"
 """The mean over the ranks that contributed. Integers are summed in 64 bits and divided towards zero."""
 
@@ -42,15 +40,7 @@ MPI_NAMES = tuple(name for name in OP_NAMES if name != AVG)
 
 
 def checked_op(op: object) -> str:
-    """Return the name of a reduction: one of `OP_NAMES`. Texts may be in lower case.
-
-    Raises
-    ------
-    ValueError
-        `op` is another operation, such as one made by `MPI.Op.Create`.
-    TypeError
-        `op` is no operation.
-    """
+    """Return the name of a reduction: one of `OP_NAMES`. Texts may be in lower case."""
     expected = f"op: expected MPI's {', '.join(MPI_NAMES)}, pycollectives.AVG, or the name of one"
     if isinstance(op, str):
         if op.upper() not in OP_NAMES:
@@ -67,13 +57,7 @@ def checked_op(op: object) -> str:
 
 
 def checked_op_on(op: object, dtype: np.dtype[Any]) -> str:
-    """Return the name of a reduction that is defined on the elements of a supported type.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As for `checked_op`; TypeError also if the reduction is not defined for the elements.
-    """
+    """Return the name of a reduction; TypeError if it is not defined on the elements of a supported type."""
     name = checked_op(op)
     kind = _kind_of(dtype)
     if kind not in DEFINED[name]:

@@ -6,27 +6,19 @@ import logging
 import math
 import time
 
-__all__ = ["StallWarning"]
-
 _logger = logging.getLogger("pycollectives")
 
 
 class StallWarning:
     """A wait that begins now and is reported after some seconds, and each time its duration has doubled.
 
-    Parameters
-    ----------
-    after
-        Seconds, `PYC_STALL_WARNING`; None: never.
-    who
-        This rank in the log line, such as "rank 0 of 3".
+    `after`: seconds, `PYC_STALL_WARNING`; None: never. `who`: this rank in the log line, such as "rank 0 of 3".
 
     >>> StallWarning(None, "rank 0 of 3").is_due()
     False
     """
 
     def __init__(self, after: float | None, who: str) -> None:
-        """Start the clock."""
         self._begin = time.monotonic()
         self._next = math.inf if after is None else after
         self._who = who

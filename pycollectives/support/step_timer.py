@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
 
-__all__ = ["StepTimer"]
-
 
 class StepTimer:
     """Record the seconds of this rank's steps: of the work in a `with` block, without the waiting for other ranks.

@@ -13,22 +13,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = [
-    "Array",
-    "Buffer",
-    "BufferSpec",
-    "DType",
-    "InPlace",
-    "Late",
-    "Missed",
-    "OnFailure",
-    "Op",
-    "Progress",
-    "SupportsBuffer",
-    "SupportsCAI",
-    "SupportsDLPack",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 """Any NumPy array."""
 

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "checked_choice",
-    "checked_group",
-    "checked_integer",
-    "checked_name",
-    "checked_rank",
-    "checked_timeout",
-    "integer_field",
-    "number_field",
-    "seed_field",
-    "with_prefix",
-]
 
 MAX_NAME = 200
 """Limit of a collective's name in characters."""
@@ -73,13 +61,7 @@ def checked_rank(what: str, value: Any, size: int) -> int:
 
 
 def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
-    """Return the members of a group, ascending.
-
-    Raises
-    ------
-    ValueError, TypeError
-        A member is no rank or is listed twice, or `rank` is no member.
-    """
+    """Return the members of a group, ascending; ValueError or TypeError if `rank` is none, or one is listed twice."""
     try:
         members = sorted(operator.index(member) for member in group)
     except TypeError:
@@ -109,45 +91,6 @@ def checked_timeout(value: SupportsFloat | None, what: str = "timeout") -> float
     return seconds
 
 
-# --- Fields of frozen dataclasses, such as policies -------------------------------------------------------------------
-
-
-def integer_field(instance: object, field: str, *, at_least: int | None = None, at_most: int | None = None) -> int:
-    """Check a field and convert it to `int`; raise `ValueError` or `TypeError`."""
-    value = getattr(instance, field)
-    name = type(instance).__name__
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: expected an integer {field}, got {value!r}") from None
-    if at_least is not None and number < at_least:
-        raise ValueError(f"{name}: expected {field} >= {at_least}, got {number}")
-    if at_most is not None and number > at_most:
-        raise ValueError(f"{name}: expected {field} <= {at_most}, got {number}")
-    object.__setattr__(instance, field, number)
-    return number
-
-
-def number_field(instance: object, field: str, *, unit: str = "") -> None:
-    """Check a field that is a finite number >= 0 and convert it to `float`; raise `ValueError` or `TypeError`."""
-    value = getattr(instance, field)
-    name = type(instance).__name__
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: expected a number {field}{unit and f' of {unit}'}, got {value!r}") from None
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name}: expected a finite {field} >= 0{unit and f' {unit}'}, got {value!r}")
-    object.__setattr__(instance, field, number)
-
-
-def seed_field(instance: object, field: str = "seed") -> None:
-    """Check a field that is a seed of the engine's hash; raise `ValueError` or `TypeError`."""
-    seed = integer_field(instance, field)
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"{type(instance).__name__}: expected 0 <= {field} < 2**64, got {seed}")
-
-
 def with_prefix(error: Exception, prefix: str) -> Exception:
     r"""Return an error of the same type whose text begins with `prefix`.
 
@@ -165,3 +108,67 @@ def with_prefix(error: Exception, prefix: str) -> Exception:
             continue
         return made
     raise AssertionError("an exception is made of a text")
+
+
+# --- Fields of frozen dataclasses, such as policies -------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """Base of frozen dataclasses whose fields declare their checks: `n: int = field(metadata=integer(at_least=1))`."""
+
+    def __post_init__(self) -> None:
+        for one in dataclasses.fields(self):
+            value = getattr(self, one.name)
+            if "check" in one.metadata and not (value is None and one.metadata.get("optional")):
+                object.__setattr__(self, one.name, one.metadata["check"](type(self).__name__, one.name, value))
+
+    def _declared(self) -> dict[str, Any]:
+        """Return the values of the fields that declare a name in the engine, by that name."""
+        named = [one for one in dataclasses.fields(self) if "engine" in one.metadata]
+        return {one.metadata["engine"]: getattr(self, one.name) for one in named}
+
+
+def integer(*, at_least: int | None = None, at_most: int | None = None, **more: Any) -> dict[str, Any]:
+    """Return the metadata of an integer field, with its name in the `engine`; if it is `optional`, it may be None."""
+
+    def check(kind: str, field: str, value: Any) -> int:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{kind}: expected an integer {field}, got {value!r}") from None
+        if at_least is not None and number < at_least:
+            raise ValueError(f"{kind}: expected {field} >= {at_least}, got {number}")
+        if at_most is not None and number > at_most:
+            raise ValueError(f"{kind}: expected {field} <= {at_most}, got {number}")
+        return number
+
+    return {"check": check, **more}
+
+
+def hash_seed(*, at_least: int | None = None, **more: Any) -> dict[str, Any]:
+    """Return the metadata of a seed of the engine's hash."""
+
+    def check(kind: str, field: str, value: Any) -> int:
+        number: int = integer(at_least=at_least)["check"](kind, field, value)
+        if not 0 <= number < 2**64:
+            raise ValueError(f"{kind}: expected 0 <= {field} < 2**64, got {number}")
+        return number
+
+    return {"check": check, **more}
+
+
+def checked_number(kind: str, field: str, value: Any, unit: str = "") -> float:
+    """Return the value of a field that is a finite number >= 0; raise `ValueError` or `TypeError`."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{kind}: expected a number {field}{unit and f' of {unit}'}, got {value!r}") from None
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{kind}: expected a finite {field} >= 0{unit and f' {unit}'}, got {value!r}")
+    return number
+
+
+def choice(*choices: str) -> dict[str, Any]:
+    """Return the metadata of a field that is one of some texts."""
+    return {"check": lambda kind, field, value: checked_choice(f"{kind}: {field}", value, choices)}

@@ -8,8 +8,6 @@ from .graph import Topology
 from .names import by_name
 from .time_varying import TimeVarying
 
-__all__ = ["AnyTopology", "checked_static_topology", "checked_topology", "described", "weights_or"]
-
 AnyTopology: TypeAlias = Topology | TimeVarying
 
 

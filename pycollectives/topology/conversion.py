@@ -12,8 +12,6 @@ from .graph import TOLERANCE, Topology
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["from_matrix", "from_networkx"]
-
 
 def from_matrix(matrix: npt.ArrayLike, *, name: str = "matrix") -> Topology:
     """Return the topology of a matrix of weights; they become its default kind, `"given"`.

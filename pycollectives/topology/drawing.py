@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .graph import Topology
 
-__all__ = ["dot", "picture"]
-
 
 def dot(topology: Topology, title: str) -> str:
     """Return the drawing in Graphviz's language; see `Topology.dot`."""

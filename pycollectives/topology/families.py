@@ -11,22 +11,9 @@ from .graph import Topology
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = [
-    "bipartite_exponential",
-    "complete",
-    "double_ring",
-    "exponential",
-    "hypercube",
-    "ring",
-    "ring_based",
-    "star",
-    "torus",
-    "two_level",
-]
-
 
 def ring(size: int) -> Topology:
-    """Return a ring: an edge between each rank and the next one. Degree 2.
+    """Return a ring of `size` ranks: an edge between each rank and the next one. Degree 2.
 
     >>> ring(5).in_neighbors(0)
     (1, 4)
@@ -38,7 +25,7 @@ def ring(size: int) -> Topology:
 def ring_based(size: int) -> Topology:
     """Return a ring where each rank is also connected to the most distant one (Hop, Figure 11). Degree 3.
 
-    If the size is odd, a rank has two most distant ranks, and the degree is 4.
+    If `size` is odd, a rank has two most distant ranks, and the degree is 4.
 
     >>> ring_based(8).in_neighbors(0)
     (1, 4, 7)
@@ -50,7 +37,7 @@ def ring_based(size: int) -> Topology:
 def double_ring(size: int) -> Topology:
     """Return two ring-based graphs of half the size, connected node to node (Hop, Figure 11). Degree 4.
 
-    Ranks below size / 2 form the first graph. An odd size raises `ValueError`.
+    Ranks below size / 2 form the first graph. An odd `size` raises `ValueError`.
 
     >>> double_ring(16).in_neighbors(0)
     (1, 4, 7, 8)
@@ -67,7 +54,7 @@ def double_ring(size: int) -> Topology:
 def exponential(size: int) -> Topology:
     """Return the directed exponential graph: rank r sends to r + 1, r + 2, r + 4, ..., modulo the size (SGP).
 
-    Uniform weights are doubly stochastic. In- and out-degree are ceil(log2 size).
+    Uniform weights are doubly stochastic. In- and out-degree are ceil(log2 `size`).
 
     >>> exponential(8).out_neighbors(7)
     (0, 1, 3)
@@ -80,7 +67,7 @@ def bipartite_exponential(size: int) -> Topology:
     """Return an undirected bipartite graph: even and odd ranks that are 1 or 2^i + 1 hops apart, i >= 1.
 
     Hops go around the circle of ranks in either direction, as in the graph with which the authors of SGP ran AD-PSGD.
-    If the size is odd, hops across rank 0 join ranks of the same parity; the graph leaves them out.
+    If `size` is odd, hops across rank 0 join ranks of the same parity; the graph leaves them out.
 
     >>> bipartite_exponential(8).in_neighbors(0)
     (1, 3, 5, 7)
@@ -94,7 +81,7 @@ def bipartite_exponential(size: int) -> Topology:
 def hypercube(size: int) -> Topology:
     """Return a hypercube: edges between ranks whose numbers differ in one bit. Degree log2 size.
 
-    A size that is not a power of two raises `ValueError`.
+    A `size` that is not a power of two raises `ValueError`.
 
     >>> hypercube(8).in_neighbors(5)
     (1, 4, 7)
@@ -106,7 +93,7 @@ def hypercube(size: int) -> Topology:
 
 
 def torus(size: int) -> Topology:
-    """Return a torus of rows and columns, as square as the size allows; a ring if the size is prime.
+    """Return a torus of rows and columns, as square as `size` allows; a ring if it is prime.
 
     Rank r is in row r // columns. The number of rows is the largest divisor of the size that is not greater than its
     square root. Degree 4, or less if a row or column has fewer than 3 ranks.
@@ -123,7 +110,7 @@ def torus(size: int) -> Topology:
 
 
 def star(size: int) -> Topology:
-    """Return a star: an edge between rank 0 and each other rank.
+    """Return a star of `size` ranks: an edge between rank 0 and each other rank.
 
     >>> star(4).in_neighbors(3)
     (0,)
@@ -133,7 +120,7 @@ def star(size: int) -> Topology:
 
 
 def complete(size: int) -> Topology:
-    """Return the complete graph: an edge between every two ranks.
+    """Return the complete graph of `size` ranks: an edge between every two ranks.
 
     >>> complete(4).in_neighbors(2)
     (0, 1, 3)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from .weights import Matrix
 
-__all__ = ["Topology"]
-
 TOLERANCE = 1e-9
 """Tolerance of sums of weights that must be 1."""
 
@@ -105,7 +103,7 @@ class Topology:
         return 1
 
     def at(self, step: int) -> Topology:
-        """Return the topology of a step: always this one, unlike `TimeVarying.at`."""
+        """Return the topology of a `step`: always this one, unlike `TimeVarying.at`."""
         checked_integer("step", step, at_least=0)
         return self
 
@@ -114,11 +112,11 @@ class Topology:
         return self
 
     def in_neighbors(self, rank: int) -> tuple[int, ...]:
-        """Return the ranks whose values a rank takes, ascending, without itself."""
+        """Return the ranks whose values `rank` takes, ascending, without itself."""
         return self._in[checked_rank("rank", rank, self.size)]
 
     def out_neighbors(self, rank: int) -> tuple[int, ...]:
-        """Return the ranks that take a rank's value, ascending, without itself."""
+        """Return the ranks that take the value of `rank`, ascending, without itself."""
         return self._out[checked_rank("rank", rank, self.size)]
 
     @property
@@ -144,11 +142,9 @@ class Topology:
         return self._given is None or np.array_equal(self._given, other._given)  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
-        """Agree with `==`."""
         return hash(self._in)
 
     def __repr__(self) -> str:
-        """Show name, size and number of edges."""
         return f"<Topology {self._title}, {self._edges_in_words()}>"
 
     def _edges_in_words(self) -> str:
@@ -241,7 +237,7 @@ class Topology:
     # --- Measures -----------------------------------------------------------------------------------------------------
 
     def distance(self, source: int, target: int) -> int:
-        """Return the least number of edges from one rank to another; `ValueError` if there is no path."""
+        """Return the least number of edges from rank `source` to `target`; `ValueError` if there is no path."""
         source, target = checked_rank("source", source, self.size), checked_rank("target", target, self.size)
         hops = measures.distances(source, self._out)[target]
         if hops < 0:
@@ -402,17 +398,17 @@ class Topology:
         self.coloring()
 
     def check_doubly_stochastic(self, weights: str | None = None) -> None:
-        """Raise `ValueError` unless all rows and columns of the weights sum to 1: averaging keeps the mean."""
+        """Raise `ValueError` unless all rows and columns of `weights` sum to 1: averaging keeps the mean."""
         rows, columns = self._sums(weights)
         self._check_sums(weights, "rows and columns", "row", rows)
         self._check_sums(weights, "rows and columns", "column", columns)
 
     def check_row_stochastic(self, weights: str | None = None) -> None:
-        """Raise `ValueError` unless all rows of the weights sum to 1: each rank takes a weighted mean."""
+        """Raise `ValueError` unless all rows of `weights` sum to 1: each rank takes a weighted mean."""
         self._check_sums(weights, "rows", "row", self._sums(weights)[0])
 
     def check_column_stochastic(self, weights: str | None = None) -> None:
-        """Raise `ValueError` unless all columns of the weights sum to 1: averaging keeps the sum, as push-sum needs."""
+        """Raise `ValueError` unless all columns of `weights` sum to 1: averaging keeps the sum, as push-sum needs."""
         self._check_sums(weights, "columns", "column", self._sums(weights)[1])
 
     def _sums(self, weights: str | None) -> tuple[Matrix, Matrix]:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     Neighbors: TypeAlias = Sequence[tuple[int, ...]]
 
-__all__ = ["chi", "distances", "gap", "sides"]
-
 
 def distances(source: int, outgoing: Neighbors) -> list[int]:
     """Return the number of hops from a rank to each rank, along edges; -1 if there is no path."""

@@ -5,18 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..support.validation import checked_choice
-from .families import (
-    bipartite_exponential,
-    complete,
-    double_ring,
-    exponential,
-    hypercube,
-    ring,
-    ring_based,
-    star,
-    torus,
-)
-from .time_varying import alternating_exponential_ring, one_peer_exponential
+from . import families, time_varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,29 +13,19 @@ if TYPE_CHECKING:
     from .graph import Topology
     from .time_varying import TimeVarying
 
-__all__ = ["NAMES", "by_name"]
-
-_MAKERS: dict[str, Callable[[int], Topology | TimeVarying]] = {
-    "ring": ring,
-    "ring-based": ring_based,
-    "double-ring": double_ring,
-    "exponential": exponential,
-    "bipartite-exponential": bipartite_exponential,
-    "hypercube": hypercube,
-    "torus": torus,
-    "star": star,
-    "complete": complete,
-    "one-peer-exponential": one_peer_exponential,
-    "alternating-exponential-ring": alternating_exponential_ring,
-}
-
-NAMES = tuple(_MAKERS)
+NAMES = (
+    *("ring", "ring-based", "double-ring", "exponential", "bipartite-exponential", "hypercube", "torus", "star"),
+    *("complete", "one-peer-exponential", "alternating-exponential-ring"),
+)
 
 
 def by_name(name: str, size: int) -> Topology | TimeVarying:
-    """Return the topology of `size` ranks for a name of `NAMES`; `ValueError` for another name.
+    """Return the topology of `size` ranks whose `name` is in `NAMES`; `ValueError` for another name.
 
     >>> by_name("ring-based", 16)
     <Topology ring-based of 16 ranks, 24 edges>
     """
-    return _MAKERS[checked_choice("topology", name, NAMES)](size)
+    function = checked_choice("topology", name, NAMES).replace("-", "_")
+    make: Callable[[int], Topology | TimeVarying]
+    make = getattr(families, function, None) or getattr(time_varying, function)
+    return make(size)

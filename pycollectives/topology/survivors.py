@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .conversion import from_matrix
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .arguments import AnyTopology
     from .weights import Matrix
-
-__all__ = ["among", "without"]
 
 
 def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> list[Matrix]:
@@ -27,18 +27,10 @@ def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> li
     """
     steps = [topology.at(step).matrix(weights) for step in range(topology.period)]
     parts = [without(step, kept) for step in steps]
-    if _is_connected(np.sum(parts, axis=0)):
+    if from_matrix(np.mean(parts, axis=0)).is_connected:
         return parts
     whole: Matrix = np.mean(steps, axis=0)
     return [without(whole, kept)] * len(steps)
-
-
-def _is_connected(matrix: Matrix) -> bool:
-    """Return whether there is a path from each rank to each other."""
-    reached = (matrix > 0) | np.eye(len(matrix), dtype=bool)
-    for _ in range(len(matrix).bit_length()):
-        reached = reached @ reached
-    return bool(reached.all())
 
 
 def without(matrix: Matrix, kept: Sequence[int]) -> Matrix:

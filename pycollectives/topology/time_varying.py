@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["TimeVarying", "alternating_exponential_ring", "one_peer_exponential"]
-
 
 class TimeVarying:
     """A topology that changes with the step: step s uses topology number s modulo `period` of a list.
@@ -69,7 +67,7 @@ class TimeVarying:
         return len(self._topologies)
 
     def at(self, step: int) -> Topology:
-        """Return the topology of a step."""
+        """Return the topology of a `step`."""
         return self._topologies[checked_integer("step", step, at_least=0) % self.period]
 
     __call__ = at
@@ -95,11 +93,9 @@ class TimeVarying:
         return self._topologies == other._topologies if isinstance(other, TimeVarying) else NotImplemented
 
     def __hash__(self) -> int:
-        """Agree with `==`."""
         return hash(self._topologies)
 
     def __repr__(self) -> str:
-        """Show name, size and period."""
         return f"<TimeVarying {self._name} of {in_words(self.size)}, period {self.period}>"
 
     # --- Measures -----------------------------------------------------------------------------------------------------
@@ -159,15 +155,15 @@ class TimeVarying:
         self._check_each(Topology.check_symmetric)
 
     def check_doubly_stochastic(self, weights: str | None = None) -> None:
-        """Raise `ValueError` unless in each step all rows and columns of the weights sum to 1."""
+        """Raise `ValueError` unless in each step all rows and columns of `weights` sum to 1."""
         self._check_each(lambda topology: topology.check_doubly_stochastic(weights))
 
     def check_row_stochastic(self, weights: str | None = None) -> None:
-        """Raise `ValueError` unless in each step all rows of the weights sum to 1."""
+        """Raise `ValueError` unless in each step all rows of `weights` sum to 1."""
         self._check_each(lambda topology: topology.check_row_stochastic(weights))
 
     def check_column_stochastic(self, weights: str | None = None) -> None:
-        """Raise `ValueError` unless in each step all columns of the weights sum to 1."""
+        """Raise `ValueError` unless in each step all columns of `weights` sum to 1."""
         self._check_each(lambda topology: topology.check_column_stochastic(weights))
 
     def _check_each(self, check: Callable[[Topology], None]) -> None:
@@ -178,7 +174,7 @@ class TimeVarying:
 def one_peer_exponential(size: int) -> TimeVarying:
     """Return the one-peer exponential graph: in step s, rank r sends to r + 2^(s mod ceil(log2 size)), modulo the size.
 
-    Each rank sends and receives one message per step. Uniform weights are doubly stochastic. If the size is a power of
+    Each rank sends and receives one message per step. Uniform weights are doubly stochastic. If `size` is a power of
     two, all ranks have the exact mean after a period (Ying et al. 2021; the directed exponential graph of SGP).
 
     >>> round(one_peer_exponential(8).spectral_gap(), 9)

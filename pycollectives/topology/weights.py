@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Neighbors: TypeAlias = Sequence[tuple[int, ...]]
 
-__all__ = ["KINDS", "Matrix", "dense", "row", "sums"]
-
 Matrix = npt.NDArray[np.float64]
 
 KINDS = ("uniform", "metropolis", "push-sum", "given")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..support.typing import Missed
     from .means import Memory, TensorMean
 
-__all__ = ["Arguments"]
-
 
 @dataclass(frozen=True)
 class Arguments:
@@ -45,18 +43,12 @@ class Arguments:
         return Waits.of(as_policy(self.policy), self.max_staleness, size)
 
     def checked(self, comm: Communicator, device: torch.device) -> Arguments:
-        """Return the checked arguments for gradients on `device`: policy parsed, numbers converted.
-
-        Raises
-        ------
-        TypeError, ValueError
-            An argument is invalid. The partial allreduces check theirs at creation.
-        """
+        """Return the checked arguments for gradients on `device`: policy parsed, numbers converted."""
         check_divide_by(self.divide_by)
         policy = as_policy(self.policy).for_size(comm.size)
         bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
         sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
-        memory, why = memory_for(device, self.staged)
+        memory, why = memory_for(device, self.staged, continues=comm._context.membership is not None)
         return replace(
             self, policy=policy, bucket_bytes=bucket_bytes, sync_every=sync_every, memory=memory, why_staged=why
         )

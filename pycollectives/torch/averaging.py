@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from .means import TensorMean
 
-__all__ = ["GradientAverager"]
-
 UNUSED = (
     "backward() after average_gradients(), whose averages no step() has used: call step() before, or drop them by "
     "zero_grad() of this optimizer; zero_grad() of the model does not drop them"
@@ -37,16 +35,8 @@ class GradientAverager:
     `average` averages the contents of `.grad`, wherever they came from. If a hook has contributed them before,
     `average` compares the bits and raises if they differ. Afterwards the program may change `.grad` in place.
 
-    Parameters
-    ----------
-    make
-        Creates a named mean over ranks for a buffer; collective.
-    overlap
-        Contribute during `backward()`.
-    name_of
-        Returns a parameter's name, for messages.
-    is_open
-        Returns whether the means can still be used. After the communicator has closed, hooks do nothing.
+    `make` creates a named mean over ranks for a buffer (collective). `overlap`: contribute during `backward()`. After
+    the communicator has closed (`is_open`), hooks do nothing.
     """
 
     def __init__(
@@ -57,7 +47,6 @@ class GradientAverager:
         name_of: Callable[[torch.Tensor], str],
         is_open: Callable[[], bool],
     ) -> None:
-        """See the class; `add` makes the buckets."""
         self.buckets: list[Bucket] = []
         self._make = make
         self._overlap = overlap

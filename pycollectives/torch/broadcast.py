@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = [
-    "CHUNK",
-    "PackedState",
-    "ReceivedState",
-    "broadcast_state",
-    "broadcast_tensors",
-    "from_flat_arrays",
-    "in_flat_arrays",
-    "root_of",
-]
-
 CHUNK = 25 * 2**20
 """Approximate bytes per broadcast."""
 
@@ -121,7 +110,6 @@ class PackedState:
         self.tensors = pickler.tensors
 
     def signature(self) -> dict[str, str | int | None]:
-        """See `agreement.Signed`."""
         return _signature(self.text)
 
 
@@ -203,7 +191,6 @@ class ReceivedState:
         self.tensors = [tensor for _, tensor in sorted(unpickler.tensors.items())]
 
     def signature(self) -> dict[str, str | int | None]:
-        """See `agreement.Signed`."""
         return _signature(self._text)
 
     def use(self) -> None:
@@ -240,10 +227,8 @@ def broadcast_state(
 ) -> None:
     """Send the packed state and hyperparameters of rank 0 to all ranks; collective.
 
-    Raises
-    ------
-    MismatchError
-        Another rank cannot unpickle them, for example because it lacks a class. That rank raises its own error.
+    MismatchError if another rank cannot unpickle them, for example because it lacks a class. That rank raises its own
+    error.
     """
     text, root = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
     sent = packed if comm.rank == root else None

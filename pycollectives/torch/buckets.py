@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     Make: TypeAlias = Callable[[torch.Tensor], TensorMean]
 
-__all__ = ["Bucket", "fused", "parts_of", "summed_in"]
-
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which gradients of `dtype` are added up: at least float32."""
@@ -80,20 +78,8 @@ class Bucket:
     `changed_since_contributed` compares the bits. 16-bit gradients are added up in float32. Behind the gradients, the
     buffer holds one number per gradient: how many ranks had one.
 
-    After `wait` or `flush`, the bucket holds the sum of the means that this rank received since `begin`.
-
-    Attributes
-    ----------
-    parts
-        Views of the buffer, one for each parameter's gradient.
-    info
-        The `RoundInfo` of the newest round that a call received.
-    late
-        Whether the round that the step received lacks the newest gradients, because they were late.
-    missed
-        Rounds that completed unseen before that one.
-    graph_task
-        The backward pass whose hook contributed the bucket; -1 if none.
+    After `wait` or `flush`, the bucket holds the sum of the means that this rank received since `begin`. `late` and
+    `missed` describe the round that the step received.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
@@ -103,7 +89,7 @@ class Bucket:
         self._starts = list(itertools.accumulate((tensor.numel() for tensor in parameters), initial=0))
         count = self._starts[-1]
         self.flat = torch.zeros(count + len(parameters), dtype=summed_in(first.dtype), device=first.device)
-        self.parts = parts_of(self.flat, parameters)
+        self.parts = parts_of(self.flat, parameters)  # views of the buffer, one for each parameter's gradient
         self._present = self.flat[count:]
         self.mean = make(self.flat)
         self._zeros: torch.Tensor | None = None
@@ -112,7 +98,7 @@ class Bucket:
         self._newest = -1  # newest round that this rank received
         self._leaving = False
         self._had_one = [False] * len(parameters)  # which gradients existed at this rank's last contribution
-        self.info: RoundInfo | None = None
+        self.info: RoundInfo | None = None  # of the newest round that a call received
         self.late, self.missed = False, 0
         self.begin()
 

@@ -14,8 +14,6 @@ import torch
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["graph_task", "in_reentrant_checkpoint"]
-
 
 def graph_task() -> int:
     """Return the number of the running backward pass, in order of start; -1 if none runs."""

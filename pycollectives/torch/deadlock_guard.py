@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..policies import Policy
     from .optimizer import CollectiveOptimizer
 
-__all__ = ["DeadlockGuard", "Waits"]
-
 
 class Waits(enum.Enum):
     """The events that the rounds of an optimizer may wait for."""
@@ -42,7 +40,6 @@ class DeadlockGuard(threading.local):
     """The optimizers of a thread, in order of creation. Refuses one that could deadlock with another."""
 
     def __init__(self) -> None:
-        """Start with none, in each thread."""
         self._waits: weakref.WeakKeyDictionary[CollectiveOptimizer, Waits] = weakref.WeakKeyDictionary()
 
     def admit(self, optimizer: CollectiveOptimizer, waits: Waits) -> None:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .deadlock_guard import Waits
     from .exchanges import Averaging, Exchange
 
-__all__ = ["DecentralizedOptimizer"]
-
 
 class DecentralizedOptimizer(CollectiveOptimizer):
     """Wrap a `torch.optim.Optimizer` so that it averages parameters with neighbors; gradients stay local.
@@ -138,7 +136,6 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         name: str = "DecentralizedOptimizer",
         **options: Any,
     ) -> None:
-        """See the class."""
         super().__init__(
             optimizer,
             comm,
@@ -292,7 +289,6 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         super().finish(timeout=timeout)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """See `CollectiveOptimizer.close`."""
         if not self.closed:
             self._check_between_steps("close")
             self._ending = True
@@ -341,7 +337,6 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         return 0 if exchange is None else exchange.abort()
 
     def __repr__(self) -> str:
-        """Show the wrapped optimizer and the method."""
         memory = ", staged through the host" if self._memory == "staged" else ""
         topology = "".join(f", {chosen!r}" for chosen in self._topology.values())
         state = f"{memory}{', closed' if self.closed else ''}"

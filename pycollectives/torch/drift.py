@@ -11,8 +11,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["is_adaptive", "warn_of_running_statistics"]
-
 MOST_NAMES = 6
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .deadlock_guard import Waits
     from .means import TensorMean
 
-__all__ = ["EagerOptimizer"]
-
 MIB = 2**20
 
 
@@ -135,7 +133,6 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         timeout: float | None = None,
         name: str = "EagerOptimizer",
     ) -> None:
-        """See the class."""
         super().__init__(
             optimizer,
             comm,
@@ -259,7 +256,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     # ------------------------------------------------------------------------------------------------ a step
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Accumulate gradients: a `backward()` in this block contributes nothing. Same as `no_sync` of torch's DDP."""
+        """Return a block whose `backward()` calls accumulate gradients and contribute nothing, as `no_sync` of DDP."""
         return self._gradients.no_sync()
 
     @torch.compiler.disable
@@ -467,7 +464,6 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         self._gradients.clear()
 
     def __repr__(self) -> str:
-        """Show the wrapped optimizer and what averages its gradients."""
         memory = {"host": "", "device": " on a device", "staged": " staged through the host"}[self.memory]
         state = f"{len(self._gradients.buckets)} buckets{memory}{', closed' if self.closed else ''}"
         return f"EagerOptimizer({self.optimizer!r}, {self._arguments.policy!r}, {state})"

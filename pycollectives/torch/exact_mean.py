@@ -12,22 +12,9 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = ["ExactMean"]
-
 
 class ExactMean:
-    """Compute the mean over the ranks that have not left. Creation and calls are collective.
-
-    Attributes
-    ----------
-    rounds
-        The partial allreduce that computes it.
-    count
-        The elements of the vector.
-    computed
-        The mean, in a call that has computed it and waits for the other ranks. A rank that replaces a dead one takes it
-        over from a survivor.
-    """
+    """Compute the mean over the ranks that have not left. Creation and calls are collective."""
 
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
         """Create the mean for arrays with the count and dtype of `like`."""
@@ -35,16 +22,11 @@ class ExactMean:
         self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
         self.rounds.discards = False  # no later mean delivers missing values
         self._round: Round | None = None
+        # in a call that waits for the other ranks; one that replaces a dead rank takes it over
         self.computed: Array | None = None
 
     def __call__(self, values: Array, deadline: Deadline) -> Array:
-        """Return the mean, in a new array.
-
-        Raises
-        ------
-        StallError
-            The time limit was reached. The next call continues this one and ignores its own `values`.
-        """
+        """Return the mean, in a new array. After StallError, the next call continues this one, with its `values`."""
         if self.computed is None:
             if self._round is None:
                 self._round = self.rounds.contribute(values)

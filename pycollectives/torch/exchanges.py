@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..support.typing import Array
     from .shown import ShownParameters
 
-__all__ = ["EXCHANGES", "Averaging", "Exchange"]
-
 Averaging = PairwiseAveraging | NeighborAveraging | PushSum | HopCollective | PartialReduce | Server
 AveragingT = TypeVar("AveragingT", bound=Averaging)
 StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum | HopCollective | PartialReduce)
@@ -46,15 +44,6 @@ class Exchange(ABC, Generic[AveragingT]):
 
     A rank that replaces a dead one joins the collective of the survivors in `restore`, with the survivor's parameters.
     Its first exchange begins in its first step.
-
-    Attributes
-    ----------
-    averaging
-        The collective that does the work. Under some methods a flush replaces it by a new one.
-    is_in
-        Whether this rank has it. A rank that replaces a dead one while the survivors flush does not.
-    settled
-        Whether the flush that is under way has shown the settled model.
     """
 
     service: ClassVar[str]
@@ -67,9 +56,9 @@ class Exchange(ABC, Generic[AveragingT]):
     options: ClassVar[tuple[str, ...]]
     """The options of the collective that the method accepts."""
 
-    averaging: AveragingT
-    is_in = False
-    settled = False
+    averaging: AveragingT  # does the work; under some methods a flush replaces it
+    is_in = False  # this rank has it: not if it replaces a dead one while the survivors flush
+    settled = False  # the flush that is under way has shown the settled model
 
     def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
         self._comm = comm
@@ -85,7 +74,6 @@ class Exchange(ABC, Generic[AveragingT]):
         """Raise ValueError for an option value that the collective accepts and this method does not."""
 
     def join(self) -> None:
-        """Create the collective, with the current parameters as the model; collective."""
         self.averaging = getattr(self._comm, self.service)(self._shown.values, **self._arguments)
         self.is_in = True
 
@@ -125,7 +113,6 @@ class Exchange(ABC, Generic[AveragingT]):
         """Set the parameters to the mean of all ranks' models, after a flush; collective."""
 
     def leave(self) -> None:
-        """Leave without waiting for other ranks."""
         if self.is_in:
             self.averaging.leave()
 
@@ -182,11 +169,9 @@ class WithMean(Exchange[AveragingT]):
         super().__init__(comm, shown, name, **options)
 
     def state(self) -> dict[str, Any]:
-        """See `Exchange.state`."""
         return {**super().state(), "mean": self._mean.computed}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """See `Exchange.restore`."""
         self._mean.computed = state["mean"]
         super().restore(state)
 
@@ -197,14 +182,12 @@ class WithMean(Exchange[AveragingT]):
         return shown.values.size
 
     def leave(self) -> None:
-        """Leave without waiting for other ranks."""
         try:
             super().leave()
         finally:
             self._mean.leave()
 
     def abort(self) -> int:
-        """Leave at once."""
         try:
             self._mean.abort()
         finally:
@@ -253,7 +236,6 @@ class Stepwise(WithMean[StepwiseT]):
             self.settled = False
 
     def restore(self, state: dict[str, Any]) -> None:
-        """See `Exchange.restore`."""
         super().restore(state)
         self._model = self._shown.values.copy()
 
@@ -261,7 +243,6 @@ class Stepwise(WithMean[StepwiseT]):
         """Do nothing: models are equal after a flush."""
 
     def join(self) -> None:
-        """See `Exchange.join`."""
         super().join()
         self._model = self._shown.values.copy()
         self._step = None
@@ -456,7 +437,6 @@ class ParameterServer(WithMean[Server]):
         self._pushed, self._flushed = False, True
 
     def end_flush(self, rejoin: bool) -> None:
-        """Note that the flush is over."""
         self._flushed = False
 
     def equalize(self, deadline: Deadline) -> None:

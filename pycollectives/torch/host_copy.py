@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from ..support.typing import Array
 
-__all__ = ["HostCopy", "host_memory", "wait_for"]
-
 
 def host_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return a tensor of zeros on the host, for copies from and to a device."""
@@ -29,14 +27,9 @@ def wait_for(device: torch.device) -> None:
 
 
 class HostCopy:
-    """Host memory of the size of a tensor.
+    """Host memory of the size of a tensor, with a NumPy array on it.
 
     Copies run after the earlier work of PyTorch's current stream, and are complete when the call returns.
-
-    Attributes
-    ----------
-    array
-        The memory as a NumPy array.
     """
 
     def __init__(self, like: torch.Tensor) -> None:

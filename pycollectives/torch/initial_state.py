@@ -23,26 +23,11 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..support.deadline import Deadline
 
-__all__ = ["InitialState"]
-
 
 class InitialState:
-    """Broadcast the initial state from rank 0.
+    """Broadcast the initial state from rank 0: parameters if `broadcast` is set, and the rest if `with_state` is.
 
-    Parameters
-    ----------
-    optimizer
-        The optimizer with the parameters and the state.
-    comm
-        The communicator of all ranks.
-    model
-        The model with the buffers and the remaining parameters; None if there are none.
-    broadcast
-        Broadcast the parameters.
-    with_state
-        Broadcast the buffers, and the state and hyperparameters of the optimizer. None: same as `broadcast`.
-    caller
-        Name of the caller, for messages.
+    The rest are the model's buffers, and the optimizer's state and hyperparameters. None: same as `broadcast`.
     """
 
     def __init__(
@@ -54,7 +39,6 @@ class InitialState:
         with_state: bool | None,
         caller: str,
     ) -> None:
-        """See the class."""
         self._optimizer = optimizer
         self._comm = comm
         self._model = model

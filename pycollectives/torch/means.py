@@ -28,18 +28,13 @@ if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
 
-__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "TensorMean", "memory_for"]
-
 Memory: TypeAlias = Literal["host", "device", "staged"]
 
 
-def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
+def memory_for(device: torch.device, staged: bool | None, *, continues: bool = False) -> tuple[Memory, str]:
     """Return the memory for gradients on a device, and the reason for staging if it was not requested.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `staged` is neither a bool nor None, or it is False and gradients must be staged.
+    `continues`: whether the communicator continues after deaths, with copies on the host.
     """
     if not (staged is None or isinstance(staged, bool)):
         raise TypeError(f"staged: expected True, False or None, got {staged!r}")
@@ -47,7 +42,7 @@ def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
         return "staged", ""
     if device.type == "cpu":
         return "host", ""
-    why = why_staged()
+    why = "contributions are kept on the host with on_failure='continue'" if continues else why_staged()
     if why and staged is False:
         raise ValueError(f"staged: expected True or None, got False: {why}")
     return ("staged", why) if why else ("device", "")
@@ -72,20 +67,16 @@ class HostMean(TensorMean):
         self._dtype = like.dtype
 
     def contribute(self, gradient: torch.Tensor) -> Round:
-        """See `EagerMean`."""
         return super().contribute(gradient.numpy())
 
     def write_to(self, out: torch.Tensor) -> torch.Tensor:
-        """See `EagerMean`."""
         super().write_to(out.numpy())
         return out
 
     def add_to(self, out: torch.Tensor) -> None:
-        """See `EagerMean`."""
         super().add_to(out.numpy())
 
     def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """See `TensorMean`."""
         result = self._collective.result
         for start, out in outs:
             part = result[start : start + out.numel()].reshape(out.shape)
@@ -103,22 +94,18 @@ class StagedMean(TensorMean):
         super().__init__(comm, self._copy.array, **options)
 
     def contribute(self, gradient: torch.Tensor) -> Round:
-        """See `EagerMean`."""
         return super().contribute(self._copy.fetch(gradient))
 
     def write_to(self, out: torch.Tensor) -> torch.Tensor:
-        """See `EagerMean`."""
         super().write_to(self._copy.array)
         self._copy.put(out)
         return out
 
     def add_to(self, out: torch.Tensor) -> None:
-        """See `EagerMean`."""
         super().add_to(self._copy.fetch(out))
         self._copy.put(out)
 
     def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """See `TensorMean`."""
         super().write_to(self._copy.array)
         self._copy.put_parts(outs)
 
@@ -127,15 +114,12 @@ class DeviceMean(TensorMean):
     """The mean of a tensor on a CUDA device that the partial allreduce uses directly."""
 
     def write_to(self, out: torch.Tensor) -> torch.Tensor:
-        """See `EagerMean`."""
         return torch.div(_tensor_on(self._collective.result, out.device), self._divisor, out=out)
 
     def add_to(self, out: torch.Tensor) -> None:
-        """See `EagerMean`."""
         out += _tensor_on(self._collective.result, out.device) / self._divisor
 
     def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """See `TensorMean`."""
         if outs:
             result = _tensor_on(self._collective.result, outs[0][1].device)
             for start, out in outs:

@@ -12,16 +12,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "OwnMemory",
-    "first_difference",
-    "increment_version",
-    "is_writable",
-    "overlaps_itself",
-    "same_bits",
-    "why_not_averaged",
-]
-
 BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 """Integer dtypes of the same size, to compare floats bit for bit, with signs of zeros and NaN."""
 

@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..support.deadline import Deadline
 
-__all__ = ["ModuleBuffers"]
-
 
 class ModuleBuffers:
     """All buffers of a model, including those that its `state_dict` omits."""
 
     def __init__(self, comm: Communicator, model: torch.nn.Module | None) -> None:
-        """See the class."""
         self._comm = comm
         self._model = model
 
@@ -39,7 +36,6 @@ class ModuleBuffers:
         return self
 
     def signature(self) -> dict[str, str | int | None]:
-        """See `agreement.Signed`."""
         return {"buffers": in_words([*self._of_kind(floats=True), *self._of_kind(floats=False)])}
 
     def average_floats(self, deadline: Deadline) -> None:

@@ -13,27 +13,16 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..support.deadline import Deadline
 
-__all__ = ["Operations", "meet", "synchronize"]
-
 LEFT = "left the communicator"
 """Text by which a `StallError` names ranks that will never make the call."""
 
 
 class Operations:
-    """Makes the operations of a call, and counts them, so that a rank that replaces a dead one continues with the next.
-
-    Attributes
-    ----------
-    call
-        The call that is under way, or None. On a newcomer, before its first call, it is the donor's call.
-    completed
-        The number of its operations that are complete.
-    """
+    """Makes and counts the operations of a call, so that a rank that replaces a dead one continues with the next."""
 
     def __init__(self) -> None:
-        """Begin without a call."""
-        self.call: str | None = None
-        self.completed = 0
+        self.call: str | None = None  # under way; on a newcomer, before its first call, the donor's
+        self.completed = 0  # operations
 
     def check(self, call: str) -> None:
         """Raise RuntimeError on a newcomer whose donor is in another call: ranks would wait for each other."""
@@ -53,15 +42,7 @@ class Operations:
 
 
 def meet(comm: Communicator, call: str) -> None:
-    """Check that all ranks make the same call, because `preduce` and `mean` cannot tell calls apart; collective.
-
-    Raises
-    ------
-    MismatchError
-        Ranks make different calls.
-    ClosedError
-        Another rank has left.
-    """
+    """Check that all ranks make the same call, because `preduce` and `mean` cannot tell calls apart; collective."""
     try:
         comm.agree(call, lambda: Signature("", {}))
     except MismatchError as error:

@@ -37,33 +37,11 @@ if TYPE_CHECKING:
     from ..context import AnyCollective
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["CollectiveOptimizer"]
-
 _deadlock_guard = DeadlockGuard()
 
 
 class CollectiveOptimizer(WrappedOptimizer, ABC):
-    """A wrapped optimizer with a communicator; all ranks create, flush and close it together.
-
-    Parameters
-    ----------
-    optimizer
-        Any optimizer except LBFGS that is not wrapped yet. Its parameters are in host memory or on one CUDA device.
-    comm
-        A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
-        closes it with itself.
-    model
-        The model whose buffers and other parameters are broadcast too, or None if each rank keeps its own.
-    broadcast
-        Start all ranks with the parameters of rank 0.
-    broadcast_state
-        Also start all ranks with rank 0's buffers, and with the state and hyperparameters of its wrapped optimizer.
-        None: same as `broadcast`.
-    timeout
-        Limit in seconds for each call that waits. None: the communicator's default.
-    name
-        Name in messages.
-    """
+    """A wrapped optimizer with a communicator; all ranks create, flush and close it together."""
 
     _discards: ClassVar[bool] = True
     """Whether leaving at once can discard this rank's contributions, so that it needs a warning."""
@@ -82,7 +60,6 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         timeout: float | None,
         name: str,
     ) -> None:
-        """See the class; call `_begin` next."""
         self.optimizer = optimizer
         self._owns_comm = not isinstance(comm, Communicator)
         self._comm = comm if isinstance(comm, Communicator) else Communicator(comm, timeout=timeout)
@@ -459,7 +436,6 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         return next((error for error in every if error is not None), None)
 
     def __enter__(self) -> Self:
-        """Return this optimizer."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

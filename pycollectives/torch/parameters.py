@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-__all__ = [
-    "LONGEST",
-    "FlatTensors",
-    "Signature",
-    "average",
-    "check_one_device",
-    "check_tensor",
-    "dtype_name",
-    "in_words",
-    "name_of",
-    "parameters_of",
-]
-
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LONGEST = 600
 """Maximum length of a description in characters; longer ones are compared by a hash."""
@@ -73,7 +60,6 @@ class Signature:
         return cls(in_words(parameters), options)
 
     def signature(self) -> dict[str, str | int | None]:
-        """See `agreement.Signed`."""
         return {"parameters": self.parameters, **self.options}
 
 
@@ -128,11 +114,6 @@ class FlatTensors:
     """Copies tensors to one flat buffer on the host, and back.
 
     For tensors on a device, the buffer is pinned. Copies are complete when a call returns.
-
-    Attributes
-    ----------
-    flat
-        The buffer.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:

@@ -15,17 +15,6 @@ from .wrapped import WrappedOptimizer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-
-__all__ = [
-    "OpenWrappers",
-    "Wrapper",
-    "check_model",
-    "check_no_ddp",
-    "check_optimizer",
-    "open_optimizers",
-    "open_wrappers",
-]
-
 OPEN_ONES = "; pycollectives.torch.open_optimizers() lists those that are open"
 DDP = "DistributedDataParallel"
 
@@ -51,7 +40,6 @@ class OpenWrappers:
     """The open wrappers of this process; a parameter is in at most one of them."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._lock = threading.Lock()
         self._wrappers: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
 
-__all__ = ["SharedSampler"]
-
 COMPARED = ("examples", "batch_size", "shuffle", "seed", "drop_last")
 """Settings with which a later sampler must agree to continue."""
 
@@ -144,7 +142,6 @@ class SharedSampler(Sampler[list[int]]):
         state: dict[str, Any] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """See the class."""
 
         def checked() -> SamplerArguments:
             if state is not None and not (isinstance(state, dict) and state.keys() >= {"next", *COMPARED}):
@@ -181,7 +178,7 @@ class SharedSampler(Sampler[list[int]]):
                 yield order[place * of.batch_size : (place + 1) * of.batch_size]
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, on a rank that replaces a dead one; at least 0."""
+        """Set the `epoch` of the next iteration, on a rank that replaces a dead one; at least 0."""
         self.epoch = checked_integer("epoch", epoch, at_least=0)
 
     def state_dict(self) -> dict[str, Any]:

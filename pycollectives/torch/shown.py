@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ..support.typing import Array
 
-__all__ = ["ShownParameters"]
-
 
 class ShownParameters:
     """Parameters of any dtypes, and the values that were written to them last.
@@ -27,7 +25,6 @@ class ShownParameters:
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Start with the current values of the parameters."""
         self._shown = FlatTensors(parameters, _widest(parameters))
         self._now = FlatTensors(parameters, _widest(parameters))
         self._shown.gather()

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from .._core import RoundInfo
     from .averaging import GradientAverager
 
-__all__ = ["StepStatistics"]
-
 
 class StepStatistics:
     """Means over the buckets of an optimizer."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from torch.utils.hooks import RemovableHandle
 
-__all__ = ["WrappedOptimizer"]
-
 
 class WrappedOptimizer(torch.optim.Optimizer):
     """Has the parameters, state and hooks of the optimizer that it wraps; a derived class sets `optimizer` first.
@@ -69,19 +67,15 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return self.optimizer.register_step_post_hook(self._with_this(hook))
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """As of any optimizer."""
         return self.optimizer.register_state_dict_pre_hook(self._with_this(hook), prepend)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """As of any optimizer."""
         return self.optimizer.register_state_dict_post_hook(self._with_this(hook), prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """As of any optimizer."""
         return self.optimizer.register_load_state_dict_pre_hook(self._with_this(hook), prepend)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """As of any optimizer."""
         return self.optimizer.register_load_state_dict_post_hook(self._with_this(hook), prepend)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

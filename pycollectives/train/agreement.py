@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .models.base import Model
     from .settings import Settings
 
-__all__ = ["require_same_data", "require_same_settings"]
-
 LONGEST = 120
 """Characters of a setting that are compared: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
 
@@ -28,16 +26,6 @@ def require_same_settings(
     """Compare the settings of all ranks, and check that they see the same output folder; collective.
 
     Call it before any other communication: if batches or numbers of steps differ, ranks exchange different messages.
-
-    Raises
-    ------
-    MismatchError
-        Settings, `resume`, `on_failure`, `at_least` or the versions of this package differ; names ranks and values. On
-        all ranks.
-    ValueError
-        The output folder cannot be written, or ranks do not share it. On all ranks.
-    StallError
-        Some ranks did not come within the communicator's timeout.
     """
     comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
     of_deaths = {"on_failure": on_failure, "at_least": str(at_least)}
@@ -47,15 +35,7 @@ def require_same_settings(
 
 
 def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> None:
-    """Compare the data and weights of all ranks, since files and environment variables may differ; collective.
-
-    Raises
-    ------
-    MismatchError
-        Shapes of examples, labels or the numbers of weights differ; names ranks and values. On all ranks.
-    StallError
-        Some ranks did not come within the communicator's timeout.
-    """
+    """Compare the data and weights of all ranks, since files and environment variables may differ; collective."""
     comm.agree("train", lambda: _Texts(_made(dataset, model)))
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from .models.base import Model
 
-__all__ = ["HasState", "pack", "read", "unpack"]
-
 
 class HasState(Protocol):
     """A part that is written beside the weights, such as an optimizer."""

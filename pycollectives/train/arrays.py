@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["assign", "module_of", "on_host", "to_host"]
-
 
 def module_of(array: Any) -> Any:
     """Return NumPy or PyTorch: the module whose functions take an array."""

@@ -12,22 +12,11 @@ if TYPE_CHECKING:
 
     from .datasets.base import Dataset
 
-__all__ = ["Batches", "of_similar_length"]
-
 
 class Batches:
     """One rank's share of the batches. Each epoch is a permutation of the examples; an incomplete batch is left out.
 
-    Parameters
-    ----------
-    dataset
-        The same on all ranks.
-    batch
-        Examples of all ranks together in a step: a multiple of `ranks`, at most the number of examples.
-    rank, ranks
-        The rank whose share this is, and the number of ranks.
-    seed
-        Seed of the permutations.
+    `batch`: examples of all ranks together in a step, a multiple of `ranks`. `seed`: of the permutations.
     """
 
     def __init__(self, dataset: Dataset, batch: int, *, rank: int, ranks: int, seed: int) -> None:
@@ -57,13 +46,7 @@ class Batches:
         return dealt
 
     def work(self, steps: int) -> NDArray[np.float64]:
-        """Return the work of every rank in each step, shape (ranks, steps): the longest example, scaled to mean 1.
-
-        Raises
-        ------
-        ValueError
-            Work does not depend on the examples.
-        """
+        """Return the work of every rank in each step, shape (ranks, steps): the longest example, scaled to mean 1."""
         lengths = self._dataset.lengths
         if lengths is None:
             raise ValueError("load 'length': the examples of this data set have no lengths")

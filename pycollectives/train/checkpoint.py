@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .loop import Training
     from .replica import Replica
 
-__all__ = ["exists", "forget", "load", "newest", "save"]
-
 _together = partial(together, "checkpoint")
 
 
@@ -71,18 +69,8 @@ def save(
 ) -> None:
     """Write a checkpoint, and delete the previous one; collective, after the replicas have settled.
 
-    Parameters
-    ----------
-    folder
-        On a file system that all ranks share.
-    comm
-        All ranks.
-    training, replica
-        Training and replica to write.
-    setting
-        Settings that must be the same in a run that continues from here.
-    others
-        Other parts whose state is written, by name.
+    All ranks share the folder's file system. `setting` must be the same in a run that continues from here. `others`:
+    other parts whose state is written, by name.
     """
     newest = reduced(comm, training.position, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
@@ -109,27 +97,15 @@ def load(
     """Load a checkpoint of the same parts; collective.
 
     Another number of ranks may have written it: replicas were equal then. A rank without a file of its own takes
-    another rank's: only the state of its optimizer, and its step, may differ.
-
-    Raises
-    ------
-    ValueError
-        Its settings differ, it has more steps than this run takes, or a file is damaged or missing. On all ranks.
+    another rank's: only the state of its optimizer, and its step, may differ. On all ranks ValueError if its settings
+    differ, it has more steps than this run takes, or a file is damaged or missing.
     """
     whole = folder / _together(comm, lambda: _newest_there(folder), by=0)
     _together(comm, lambda: _take_up(whole, comm, training, replica, setting, others))
 
 
 def newest(folder: Path) -> str:
-    """Return the name of the newest checkpoint in a folder.
-
-    Raises
-    ------
-    OSError
-        There is no checkpoint.
-    ValueError
-        The file `latest` does not name a folder beside it.
-    """
+    """Return the name of the newest checkpoint in a folder; OSError if there is none."""
     name = (folder / "latest").read_text(encoding="utf-8").strip()
     if not re.fullmatch(r"step-[0-9]+\.[0-9]+(\.again)*", name):
         raise ValueError(f"{folder / 'latest'}: expected the name of a checkpoint beside it, got {name[:200]!r}")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
 
-__all__ = ["ControlChannel"]
-
 STOP, FAILED, WAITS = 0, 1, 2
 """What a message says of its sender: it is to stop, it has left by an exception, or it waits in a barrier."""
 
@@ -37,21 +35,13 @@ ANSWER_S = 0.5
 class ControlChannel:
     """One rank's end of the channel; made and left collectively. A rank waits for others only in `barrier`.
 
-    A rank that must stop, or that leaves the `with` block by an exception, sends a message to the others. They receive
-    it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block together unless one has
-    failed, so a failure of one rank raises an error on every rank.
+    A rank that must stop (`is_signalled`), or that leaves the `with` block by an exception, sends a message to the
+    others. They receive it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block
+    together unless one has failed, so a failure of one rank raises an error on every rank.
 
     A rank that waits for long in a barrier notifies the others, and so does every other rank in the barrier. Each of
-    them can then print the missing ranks on stderr.
-
-    Parameters
-    ----------
-    comm
-        All ranks.
-    is_signalled
-        Whether this rank must stop.
-    continues
-        Whether survivors of a death continue. In that case no rank may keep waiting here.
+    them can then print the missing ranks on stderr. If survivors of a death continue (`continues`), no rank keeps
+    waiting here.
     """
 
     def __init__(
@@ -72,13 +62,7 @@ class ControlChannel:
         self._sends: list[MPI.Request] = []
 
     def is_stopped(self) -> bool:
-        """Whether any rank must stop, as far as this rank knows.
-
-        Raises
-        ------
-        RankFailedError
-            Another rank has failed.
-        """
+        """Whether any rank must stop, as far as this rank knows. RankFailedError if another rank has failed."""
         self._poll()
         return self._stopped
 
@@ -90,10 +74,7 @@ class ControlChannel:
     def barrier(self) -> None:
         """Wait for all ranks, and receive messages while waiting; collective.
 
-        Raises
-        ------
-        RankFailedError
-            Another rank has failed, before or after it reached the barrier.
+        RankFailedError if another rank has failed, before or after it reached the barrier.
         """
         self._barrier += 1
         arrived = self.comm.Ibarrier()
@@ -144,7 +125,6 @@ class ControlChannel:
             self._failed.add(status.source)
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(

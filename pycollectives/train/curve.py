@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .models.base import Model, Score
     from .replica import Step
 
-__all__ = ["Curve", "Point"]
-
 END = "end"
 """The last name of all: digits go before letters."""
 
@@ -40,38 +38,16 @@ UNFINISHED = "unfinished"
 
 @dataclass(frozen=True)
 class Point:
-    """Rank 0's replica at the end of an epoch.
+    """Rank 0's replica at the end of an epoch, scored on the validation set."""
 
-    Attributes
-    ----------
-    epoch
-        From 1 on. A fraction at the end of a training, or where a method skipped the step that ends the epoch.
-    elapsed_s
-        Seconds of training until then, earlier runs included.
-    loss, accuracy
-        On the validation set. accuracy is None if the model is not a classifier.
-    """
-
-    epoch: float
-    elapsed_s: float
+    epoch: float  # a fraction at the end of a training, or where a method skipped the step that ends the epoch
+    elapsed_s: float  # of training until then, earlier runs included
     loss: float
-    accuracy: float | None
+    accuracy: float | None  # None: the model is no classifier
 
 
 class Curve:
-    """The replicas of one training and their scores.
-
-    Parameters
-    ----------
-    folder
-        The folder of the replicas. None: a temporary one, until `close`.
-    model
-        Of rank 0.
-    steps_per_epoch
-        The number of steps in an epoch.
-    clock
-        Gives the elapsed seconds.
-    """
+    """The replicas of one training and their scores. `folder` None: a temporary one, until `close`."""
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
         self._temporary = None

@@ -16,8 +16,6 @@ from ..support.extras import how_to_install
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["explain"]
-
 EXTRAS = {"torch": "torch", "sklearn": "train"}
 """Which extra of this package a module comes with."""
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["dumps", "force", "replace"]
-
 
 def dumps(what: Any, indent: int | None = None) -> str:
     """Return a value as JSON, with null for numbers that are not finite."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .replica import Step
 
-__all__ = ["Clock", "Metrics", "Progress", "read"]
-
 
 class Clock:
     """Seconds of training, earlier runs included."""
@@ -34,7 +32,6 @@ class Clock:
         self._begin = time.perf_counter() - before
 
     def __call__(self) -> float:
-        """Return the seconds so far."""
         return time.perf_counter() - self._begin
 
 
@@ -51,7 +48,6 @@ class Metrics:
         self._clock = clock
 
     def __call__(self, step: Step) -> None:
-        """Write a step."""
         line = {**asdict(step), "elapsed_s": self._clock()}
         rounded = {key: round(value, 6) if isinstance(value, float) else value for key, value in line.items()}
         print(dumps(rounded), file=self._file)
@@ -110,7 +106,6 @@ class Progress:
             self._bar.start()
 
     def __call__(self, step: Step) -> None:
-        """Show a step."""
         for key in ("loss", "active", "late"):
             value = float(getattr(step, key))
             before = self._means.get(key, value)
@@ -131,12 +126,10 @@ class Progress:
         )
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the terminal."""
         if self._bar is not None:
             self._bar.stop()

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["OPTIMIZERS", "SGD", "Adam", "Optimizer", "Timed"]
-
 
 class Optimizer(Protocol):
     """An update rule and its state."""
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
+        """Change `weights` in place by `gradient`, in step `number`."""
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """The arrays that a checkpoint must hold, by name, not copied."""
@@ -60,7 +58,6 @@ class SGD:
         self._change = self._arrays.empty_like(weights)
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
         direction = gradient
         if self._decay:
             direction = self._arrays.multiply(weights, self._decay, out=self._change)
@@ -76,7 +73,6 @@ class SGD:
         return {"velocity": self._velocity}
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
-        """Take back what `state` returned."""
         assign(self._velocity, state["velocity"])
 
 
@@ -102,7 +98,6 @@ class Adam:
         self._updates = np.zeros(1, np.float32)
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
         self._updates += 1
         t = float(self._updates[0])
         self._mean += (1 - self._beta1) * (gradient - self._mean)
@@ -118,18 +113,12 @@ class Adam:
         return {"mean": self._mean, "square": self._square, "updates": self._updates}
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
-        """Take back what `state` returned."""
         for name, array in self.state().items():
             assign(array, state[name])
 
 
 class Timed:
     """An update rule that counts the seconds of its updates, to separate them from the waiting time of a method.
-
-    Attributes
-    ----------
-    seconds
-        Seconds in `update` since the object was made.
 
     `on_update` is called after each update.
     """
@@ -140,7 +129,6 @@ class Timed:
         self.seconds = 0.0
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change the weights in place, in step `number`."""
         begin = time.perf_counter()
         self._optimizer.update(weights, gradient, number)
         self._on_update()

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-__all__ = ["locked", "require_shared", "together"]
-
 T = TypeVar("T")
 
 
@@ -38,13 +36,7 @@ def together(what: str, comm: MPI.Comm, action: Callable[[], T], *, by: int | No
 
 
 def require_shared(folder: Path, comm: MPI.Comm) -> None:
-    """Make a folder, and check that it is the same for all ranks; collective.
-
-    Raises
-    ------
-    ValueError
-        It cannot be written, or a rank does not see a file that rank 0 has written there. On all ranks.
-    """
+    """Make a folder, and check that it is the same for all ranks, and can be written; collective."""
     token = together("output", comm, lambda: _leave_token(folder), by=0)
     try:
         together("output", comm, lambda: _require_token(folder, token))
@@ -70,11 +62,6 @@ def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
     """Lock a folder, if there is one, against other trainings during the block; collective at its begin.
 
     Rank 0's process holds the lock. On a file system without locks there is none.
-
-    Raises
-    ------
-    ValueError
-        Another training writes there; the text names the process that has the lock. On all ranks.
     """
     with contextlib.ExitStack() as stack:
         if folder is not None:

@@ -20,39 +20,22 @@ if TYPE_CHECKING:
     from .models.base import Model
     from .settings import Settings
 
-__all__ = ["Placement"]
-
 
 @dataclass(frozen=True)
 class Placement:
-    """The place where one rank computes.
+    """The place where one rank computes."""
 
-    Attributes
-    ----------
-    device
-        As PyTorch names it, with the number of a CUDA device: "cpu", "cuda:1".
-    memory
-        The arrays that methods receive. "host": arrays on the host, where the model computes. "device": tensors on
-        the device. "staged": arrays on the host that the model copies from and to its device.
-    why_staged
-        The reason for "staged"; otherwise empty.
-    """
-
-    device: str = "cpu"
+    device: str = "cpu"  # as PyTorch names it, with the number of a CUDA device: "cpu", "cuda:1"
+    # of the arrays that methods receive; "staged": arrays on the host, copied from and to the device
     memory: Memory = "host"
-    why_staged: str = ""
+    why_staged: str = ""  # the reason for "staged"; otherwise empty
 
     @classmethod
     def agreed(cls, settings: Settings, comm: Communicator) -> Placement:
         """Choose where this rank computes, and compare with the other ranks; collective. All have the same settings.
 
-        Raises
-        ------
-        ValueError
-            The device cannot be used, or the model cannot compute on it: on this rank. The others raise
-            `MismatchError`, unless they have the same error.
-        MismatchError
-            Some ranks have to stage and others do not.
+        ValueError if the device cannot be used, or the model cannot compute on it. MismatchError if only some ranks
+        stage.
         """
         if settings.device == "cpu":
             return cls()

@@ -18,10 +18,6 @@ from .arrays import on_host
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "any_of", "average", "broadcast", "check_alive", "gathered", "reduced",
-]  # fmt: skip
-
 T = TypeVar("T", bool, int, float)
 
 

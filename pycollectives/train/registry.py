@@ -14,8 +14,6 @@ from typing import Any
 
 from .values import Option, check, options_of
 
-__all__ = ["Choice", "Registry"]
-
 UNITS = {"_ms": 1e-3, "_us": 1e-6}
 
 
@@ -93,15 +91,7 @@ class Registry:
         self._entries[name] = target
 
     def canonical(self, choice: Choice) -> Choice:
-        """Return the choice with options instead of their aliases.
-
-        Raises
-        ------
-        ValueError
-            An option and its alias are given.
-        ImportError
-            What it needs is not installed.
-        """
+        """Return the choice with options instead of their aliases; ValueError if an option and its alias are given."""
         given = self._aliases.keys() & choice.options.keys()
         if not given or choice.name not in self._entries:
             return choice
@@ -113,25 +103,11 @@ class Registry:
         return Choice(choice.name, {names.get(key, key): value for key, value in choice.options.items()})
 
     def find(self, choice: Choice) -> Callable[..., Any]:
-        """Return the chosen object, after a check of its options.
-
-        Raises
-        ------
-        ValueError
-            The name or an option is unknown, or an option has a wrong type.
-        ImportError
-            What it needs is not installed.
-        """
+        """Return the chosen object, after a check of its options; ImportError if its requirements are not installed."""
         return self._checked(choice)[0]
 
     def make(self, choice: Choice, *arguments: Any, **defaults: Any) -> Any:
-        """Make the chosen object; `defaults` are passed if it accepts them.
-
-        Raises
-        ------
-        ValueError, ImportError
-            As `find`; or an option is missing.
-        """
+        """Make the chosen object; `defaults` are passed if it accepts them. ValueError also if an option is missing."""
         target, accepted, given = self._checked(choice)
         shared = {key: value for key, value in defaults.items() if key in accepted}
         options = {**shared, **given}

@@ -23,30 +23,15 @@ if TYPE_CHECKING:
     from .optimizers import Optimizer
     from .synchronizers.base import Synchronizer
 
-__all__ = ["Replica", "Step"]
-
 
 @dataclass(frozen=True)
 class Step:
-    """The record of one step of a rank.
+    """The record of one step of a rank; `active`, `late` and `missed` as in `synchronizers.Outcome`."""
 
-    Attributes
-    ----------
-    number
-        From 0 on. Numbers of steps that the method skips are left out.
-    loss
-        Of this rank's batch, before the update.
-    compute_s, wait_s
-        Seconds in the method, `Synchronizer.begin` and `update` but for the update rule, are wait_s; all others of the
-        step are compute_s: the passes, the injected load, the update rule.
-    active, late, missed
-        As in `synchronizers.Outcome`.
-    """
-
-    number: int
-    loss: float
-    compute_s: float
-    wait_s: float
+    number: int  # steps that the method skips have none
+    loss: float  # of this rank's batch, before the update
+    compute_s: float  # the passes, the injected load, the update rule
+    wait_s: float  # in the method, `Synchronizer.begin` and `update`, without the update rule
     active: int
     late: bool
     missed: int

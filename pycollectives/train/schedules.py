@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     Schedule = Callable[[float], float]
 
-__all__ = ["SCHEDULES", "constant", "cosine", "milestones", "warmup"]
-
 
 def constant() -> Schedule:
     """Keep the rate (the analysis of eager-SGD, section 6)."""

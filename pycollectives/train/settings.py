@@ -16,8 +16,6 @@ from .values import check
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DEFAULT_BATCH", "REQUEUE", "Settings", "read_toml"]
-
 DEFAULT_BATCH = 64
 """Examples of all ranks together in a step, or the next multiple of the number of ranks."""
 
@@ -70,13 +68,7 @@ class Settings:
 
     @classmethod
     def read(cls, path: Path | None, given: Mapping[str, Any]) -> Settings:
-        """Return the settings: given values override those of a TOML file.
-
-        Raises
-        ------
-        ValueError
-            As `of`; an error in the file begins with its name.
-        """
+        """Return the settings: given values override those of a TOML file, whose errors begin with its name."""
         table = read_toml(path) if path else {}
         try:
             cls.of(table)
@@ -86,13 +78,7 @@ class Settings:
 
     @classmethod
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
-        """Return the settings from sources; a later source overrides earlier ones.
-
-        Raises
-        ------
-        ValueError
-            A key is unknown, or a value does not fit it.
-        """
+        """Return the settings from sources; a later source overrides earlier ones."""
         values: dict[str, Any] = {}
         for source in sources:
             values |= source
@@ -140,13 +126,7 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the settings in a TOML file.
-
-    Raises
-    ------
-    ValueError
-        The file is not TOML, or cannot be read.
-    """
+    """Return the settings in a TOML file; ValueError if it is not TOML, or cannot be read."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["Signals"]
-
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 

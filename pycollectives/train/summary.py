@@ -24,19 +24,9 @@ if TYPE_CHECKING:
     from .replica import Step
     from .settings import Settings
 
-__all__ = ["Summary", "Totals", "report"]
-
 
 class Totals:
-    """Sums over the steps of all ranks.
-
-    Attributes
-    ----------
-    steps, wait_s, spent_s, active, late, missed, not_finite
-        Of all ranks, until replicas were last made equal.
-    elapsed_s
-        Seconds of training until then.
-    """
+    """Sums over the steps of all ranks, until replicas were last made equal."""
 
     NAMES = ("steps", "wait_s", "spent_s", "active", "late", "missed", "not_finite")
 
@@ -46,10 +36,9 @@ class Totals:
         self._of_this_rank = np.zeros(len(self.NAMES))
         self._before = np.zeros(len(self.NAMES))
         self.sums = dict.fromkeys(self.NAMES, 0.0)
-        self.elapsed_s = 0.0
+        self.elapsed_s = 0.0  # of training until then
 
     def __call__(self, step: Step) -> None:
-        """Add a step."""
         spent, finite = step.compute_s + step.wait_s, math.isfinite(step.loss)
         self._of_this_rank += (1, step.wait_s, spent, step.active, step.late, step.missed, not finite)
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .loop import Training
     from .replica import Replica
 
-__all__ = ["continue_from_newest", "is_death", "require_possible", "shrunk"]
-
 CAUSED = (MPI.Exception, RankFailedError, StallError, TransportError)
 """Errors that a death may cause before MPI reports it: a survivor that has seen it leaves the others."""
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, Union, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["AtLeast", "Option", "Size", "check", "options_of"]
-
 
 @dataclass(frozen=True)
 class AtLeast:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .batches import Batches
     from .registry import Choice
 
-__all__ = ["WORKLOADS", "require_known", "workload_of"]
-
 
 def workload_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
     """Return the seconds that each rank works in each step, shape (ranks, steps).

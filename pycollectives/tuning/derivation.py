@@ -14,15 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ..selection.choice import Choice, Row, SelectionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-__all__ = ["LONG", "MARGIN", "PASSES_NEEDED", "REACH", "SHORT", "Cell", "Decision", "decide", "derive", "reaches"]
 
 MARGIN = 0.1
 PASSES_NEEDED = 3
@@ -37,22 +35,12 @@ T = TypeVar("T", bool, str, int)
 
 @dataclass(frozen=True)
 class Cell:
-    """The times of choices in seconds, in the same passes for all choices.
-
-    Attributes
-    ----------
-    ranks, nbytes
-        The number of ranks, and the bytes of each.
-    sparse
-        True: one early rank, under `Solo`. False: all ranks together, under `Full`.
-    seconds
-        By choice and pass: the median over calls of the mean over ranks.
-    """
+    """The times of choices in seconds, in the same passes for all choices."""
 
     ranks: int
-    nbytes: int
-    sparse: bool
-    seconds: Mapping[Choice, Sequence[float]]
+    nbytes: int  # of each rank
+    sparse: bool  # one early rank, under `Solo`; otherwise all ranks together, under `Full`
+    seconds: Mapping[Choice, Sequence[float]]  # by choice and pass: the median over calls of the mean over ranks
 
     def median(self, choice: Choice) -> float:
         """Return the median time of a choice over all passes, in seconds."""
@@ -60,10 +48,10 @@ class Cell:
 
     def spread(self, choice: Choice) -> float:
         """Return the width of the middle half of the passes, relative to the median."""
-        ordered = sorted(self.seconds[choice])
-        if len(ordered) < 2:
+        if len(self.seconds[choice]) < 2:
             return 0.0
-        return (_quantile(ordered, 0.75) - _quantile(ordered, 0.25)) / median(ordered)
+        low, middle, high = quantiles(self.seconds[choice], n=4, method="inclusive")
+        return (high - low) / middle
 
     @property
     def passes(self) -> int:
@@ -96,13 +84,6 @@ class Cell:
                 for choice in self.seconds
             ],
         }
-
-
-def _quantile(ordered: Sequence[float], q: float) -> float:
-    position = q * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 class Decision(NamedTuple):
@@ -161,16 +142,8 @@ def derive(
 ) -> SelectionTable:
     """Return the default table, preceded by rows for the choices that were measured to be better.
 
-    Parameters
-    ----------
-    cells
-        All cells, with the same sizes for each number of ranks.
-    default
-        The table for cells that were not measured, or for which no other choice was better.
-    among
-        As in `Row`: "ranks" if schedules were measured among ranks that share a machine, otherwise None.
-    source, name
-        Attributes of the new table.
+    `cells` have the same sizes for each number of ranks. `among` is as in `Row`: "ranks" if schedules were measured
+    among ranks that share a machine.
     """
     decisions = {(cell.ranks, cell.nbytes, cell.sparse): decide(cell, default) for cell in cells}
 

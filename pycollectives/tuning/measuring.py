@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from ..support.typing import Late
 
-__all__ = ["SIZES", "Measured", "Tuning", "rank_counts"]
-
 SIZES = (8, 1024, 8192, 65536, 262144, 1048576, 4194304)
 SEGMENTS = (16384, 32768, 131072, 262144, 524288)
 """Segment sizes to try besides the default, in bytes, for data of at least two segments."""
@@ -67,66 +65,31 @@ def calls_of(nbytes: int, *, sparse: bool) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements, on rank 0.
+    """The measurements, on rank 0."""
 
-    Attributes
-    ----------
-    cells
-        The cells that were timed at least once.
-    passes
-        The number of complete passes.
-    elapsed
-        Seconds of the whole measurement.
-    timed_out
-        Whether the time ended before each cell had the passes that a decision needs.
-    among
-        The partners of schedules; see `Row`.
-    """
-
-    cells: Sequence[Cell]
-    passes: int
-    elapsed: float
-    timed_out: bool
-    among: str | None
+    cells: Sequence[Cell]  # those that were timed at least once
+    passes: int  # complete ones
+    elapsed: float  # seconds
+    timed_out: bool  # whether the time ended before each cell had the passes that a decision needs
+    among: str | None  # the partners of schedules; see `Row`
 
 
 @dataclass
 class Tuning:
-    """The measurement, by all ranks of a communicator of at least two.
+    """The measurement, by all ranks of a communicator of at least two."""
 
-    Parameters
-    ----------
-    world
-        The communicator of all ranks. Smaller numbers of ranks use its first ranks.
-    sizes
-        Bytes of one rank's data, multiples of 4, ascending.
-    seconds
-        Time limit, in seconds, after which no new cell begins.
-    schedules
-        The engine's schedules.
-    passes
-        The largest number of passes.
-    on_progress
-        Rank 0 calls it with the number of the pass, the number of its done cells, and the number of all cells.
-    """
-
-    world: MPI.Comm
-    sizes: Sequence[int]
-    seconds: float
-    schedules: Sequence[str]
-    passes: int = MAX_PASSES
+    world: MPI.Comm  # smaller numbers of ranks use its first ranks
+    sizes: Sequence[int]  # bytes of one rank's data, multiples of 4, ascending
+    seconds: float  # after which no new cell begins
+    schedules: Sequence[str]  # of the engine
+    passes: int = MAX_PASSES  # the most
+    # rank 0 calls it: pass, cells that are done, all cells
     on_progress: Callable[[int, int, int], None] = lambda number, done, cells: None
     _seconds: dict[tuple[int, int, bool], dict[Choice, list[float]]] = field(default_factory=dict)
     _ranks_per_machine: int = 0
 
     def run(self) -> Measured:
-        """Measure; collective. The result is meaningful on rank 0.
-
-        Raises
-        ------
-        RuntimeError
-            A result was wrong.
-        """
+        """Measure; collective. The result is meaningful on rank 0. RuntimeError if a result was wrong."""
         begin = time.perf_counter()
         self._ranks_per_machine = self._largest_machine()
         counts = rank_counts(self.world.size)

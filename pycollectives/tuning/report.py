@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..selection.choice import Choice, Row, SelectionTable
     from .measuring import Measured
 
-__all__ = ["console", "measured_table", "progress", "selection_table", "size"]
-
 WIDTH = 120
 
 

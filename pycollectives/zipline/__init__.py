@@ -8,10 +8,10 @@ one. The functions are pure: they need no MPI and work for any size.
 from __future__ import annotations
 
 from .algorithms import full_grid_scan, grid_scan, naive, zipline, zipline_linear, zipline_opt, zipline_opt_bs
-from .barrier import Barrier
 from .files import read, write
 from .generator import generate
 from .incremental import Incremental
+from .rows import Barrier
 
 __all__ = [
     "Barrier",

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .barrier import Barrier
-from .native import extension
-from .rows import flattened
+from .rows import Barrier, extension, flattened
 
 if TYPE_CHECKING:
     from .typing import Rows
-
-__all__ = ["full_grid_scan", "grid_scan", "naive", "zipline", "zipline_linear", "zipline_opt", "zipline_opt_bs"]
 
 
 def zipline_linear(rows: Rows) -> Barrier:
@@ -48,22 +44,22 @@ def zipline_linear(rows: Rows) -> Barrier:
 
 
 def zipline(rows: Rows) -> Barrier:
-    """Return the optimal barrier by ZipLine (section 5.2, Algorithm 2): O(R n^2). Rows as for `zipline_linear`."""
+    """Return the optimal barrier of `rows` by ZipLine (section 5.2, Algorithm 2): O(R n^2)."""
     return Barrier(*extension().zipline(*flattened(rows)))
 
 
 def zipline_opt(rows: Rows) -> Barrier:
-    """Return the optimal barrier by ZipLineOpt, which leaves out candidates (section 5.3.1): O(R n^2), often less."""
+    """Return the optimal barrier of `rows` by ZipLineOpt, without some candidates (section 5.3.1): at most O(R n^2)."""
     return Barrier(*extension().zipline_opt(*flattened(rows)))
 
 
 def zipline_opt_bs(rows: Rows) -> Barrier:
-    """Return the optimal barrier by ZipLineOptBS, with a binary search (section 5.3.2): O(R n log n) comparisons."""
+    """Return the optimal barrier of `rows` by ZipLineOptBS (section 5.3.2): O(R n log n) comparisons."""
     return Barrier(*extension().zipline_opt_bs(*flattened(rows)))
 
 
 def grid_scan(rows: Rows) -> Barrier:
-    """Return a barrier by the heuristic GridScan, which may miss the optimum (section 5.1, Algorithm 1): O(R n).
+    """Return a barrier of `rows` by GridScan, which may miss the optimum (section 5.1, Algorithm 1): O(R n).
 
     Its candidates are the points of the row that starts first, each with the closest points of the other rows.
     """
@@ -71,7 +67,7 @@ def grid_scan(rows: Rows) -> Barrier:
 
 
 def full_grid_scan(rows: Rows) -> Barrier:
-    """Return a barrier by GridScan from each row in turn (section 5.1): O(R n^2).
+    """Return a barrier of `rows` by GridScan from each row in turn (section 5.1): O(R n^2).
 
     It finds the optimum in the paper's data, and may miss it in other data.
     """
@@ -79,7 +75,7 @@ def full_grid_scan(rows: Rows) -> Barrier:
 
 
 def naive(rows: Rows) -> Barrier:
-    """Return the optimal barrier among all sets of one point per worker (section 5.1): O(R^n), for small tests."""
+    """Return the optimal barrier of `rows` by trying all sets of points (section 5.1): O(R^n), for small tests."""
     points, ends = flattened(rows)
     extension().check(points, ends)
     times = [row.tolist() for row in np.split(points, ends[:-1])]

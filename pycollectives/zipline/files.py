@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .native import extension
-from .rows import flattened
+from .rows import extension, flattened
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
     from .typing import Rows, Timestamps
-
-__all__ = ["read", "write"]
 
 INTEGER = r"[+-]?[0-9]+"
 NUMBER = rf"{INTEGER}(?:\.[0-9]*)?(?:[eE]{INTEGER})?"
@@ -32,7 +29,7 @@ NUMBERS = re.compile(rf"{NUMBER}(?:,{NUMBER})*")
 
 
 def write(path: str | os.PathLike[str], rows: Rows) -> None:
-    """Write rows to a file; `read` returns the same numbers, also for `float64`.
+    """Write `rows` to the file `path`; `read` returns the same numbers, also for `float64`.
 
     Raises
     ------
@@ -49,7 +46,7 @@ def write(path: str | os.PathLike[str], rows: Rows) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> list[Timestamps]:
-    """Return the rows of a file, in the order of the workers: `int64`, or `float64` if any number is not an integer.
+    """Return the rows of the file `path`, in the order of the workers: `int64`, or `float64` if a number is no integer.
 
     Raises
     ------

@@ -11,8 +11,6 @@ from ..support.validation import checked_integer
 if TYPE_CHECKING:
     from .typing import Int64s
 
-__all__ = ["generate"]
-
 INTERVAL_MS = (1000, 1500)
 LATENCY_MS = (10, 50)
 """Range of start times, for processes that start on different computers."""

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, SupportsIndex
 import numpy as np
 
 from ..support.validation import checked_integer
-from .barrier import Barrier
-from .native import extension
-from .rows import checked_row, flattened
+from .rows import Barrier, checked_row, extension, flattened
 
 if TYPE_CHECKING:
     from .typing import Rows, Timestamps
-
-__all__ = ["Incremental"]
 
 
 class Incremental:

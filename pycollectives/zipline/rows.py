@@ -1,16 +1,16 @@
-"""The input of the algorithms: a row of timestamps for each worker."""
+"""The input of the algorithms, a row of timestamps for each worker, and their result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from .typing import Int64s, Timestamps
+    from types import ModuleType
 
-__all__ = ["checked_row", "flattened"]
+    from .typing import Int64s, Timestamps
 
 DTYPES = (np.dtype(np.int64), np.dtype(np.float64))
 
@@ -50,3 +50,30 @@ def flattened(rows: Any) -> tuple[Timestamps, Int64s]:
         if array.dtype != arrays[0].dtype:
             raise TypeError(f"row {worker}: expected {arrays[0].dtype}, as row 0 has, got {array.dtype}")
     return np.concatenate(arrays), np.cumsum([array.size for array in arrays], dtype=np.int64)
+
+
+class Barrier(NamedTuple):
+    """The time of the next barrier, and the iteration after which each worker reaches it (ElasticBSP, 4.1).
+
+    In the unit of the rows: `int` milliseconds or `float` seconds.
+    """
+
+    t_sync: int | float
+    """The barrier's time, max(Z*): the arrival of the last worker."""
+
+    d: int | float
+    """The time for which the first worker waits for the last one, max(Z*) - min(Z*)."""
+
+    iterations: tuple[int, ...]
+    """The index of each worker's point in its row. If the window has several, the exact algorithms give the latest."""
+
+
+def extension() -> ModuleType:
+    """Return `pycollectives._zipline`, which is loaded at first use; an `ImportError` tells how to build it."""
+    try:
+        from .. import _zipline
+    except ImportError as error:
+        raise ImportError(
+            f"the extension pycollectives._zipline cannot be loaded: {error}. Build it: `pip install .`"
+        ) from error
+    return _zipline

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Int64s", "Rows", "Timestamps"]
-
 Int64s = NDArray[np.int64]
 """An array of `int64`."""
 

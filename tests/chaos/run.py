@@ -28,6 +28,7 @@ PROGRAMS = {
     "reduces.py": [["smart"], ["random:2"], ["punctual"], ["static:2"]],
     "averages.py": [["neighbor_averaging", "ring"], ["push_sum", "one-peer-exponential"], ["push_sum", "star"]],
     "pairs.py": [["ring"], ["bipartite-exponential"]],
+    "queues.py": [["0"], ["1"]],
     "hops.py": [["standard"], ["backup:1"], ["staleness:2"], ["notify-ack"], ["skip:10"]],
     "servers.py": [
         [sync, servers]

@@ -61,7 +61,7 @@ WRONG = [
     (["--slowdown", "2:5"], "expected a rank below 2"),
     (["--slowdown", "fast"], "expected RANK:FACTOR"),
     (["--generators", "clever"], "unknown generator 'clever'"),
-    (["--model-bytes", "7"], "positive multiple of 4"),
+    (["--model-bytes", "7"], "positive multiples of 4"),
 ]
 
 

@@ -40,6 +40,8 @@ AVERAGES = (
     "counts.py 7",
     "preduces.py 3",
     "preduces.py same",
+    "queues.py 1",
+    "queues.py 0",
 )
 """Programs in which ranks die that average models."""
 SHAPES = ("all", "1", "2")

@@ -48,6 +48,18 @@ def test_survivors_continue(tmp_path, what, ranks_per_node, on_failure, program)
     assert (record["goodput"] is None) if on_failure == "raise" else record["goodput"] > 0, record
 
 
+@pytest.mark.parametrize("disturb", nightly_unless(lambda disturb: disturb == "stop", ["stop", "gil"]))
+def test_a_survivor_that_is_stopped_is_not_left_out(tmp_path, disturb):
+    options = ["--kills", "2", "--every", "1", "--by", "segv,abort", "--disturb", disturb, "--policy", "full"]
+    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, str(BENCH), *options]
+    job = run([*command, "--json", str(tmp_path / "survive.jsonl")], limit=90, env=environment())
+    assert job.status == 0, job
+    (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
+    assert (record["wrong"], record["by"], record["disturb"]) == (0, ["segv", "abort"], disturb)
+    assert len(record["next_ms"]) == 2 * 2, record  # of those that survive both
+    assert record["kill_to_next_ms"]["max"] > 300, record  # a round with all waits for it
+
+
 @pytest.mark.parametrize("program", nightly_unless(lambda program: program == "server", ["allreduce", "server", "hop"]))
 def test_survivors_of_a_node_continue(tmp_path, program):
     options = ["--kills", "2", "--every", "0.2", "--what", "node", "--ranks-per-node", "2", "--program", program]
@@ -110,3 +122,13 @@ def test_spares_replace_the_dead(tmp_path, program):
     (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
     assert (record["wrong"], record["kills"], record["ranks"], record["program"]) == (0, 2, 4, program)
     assert 0 < record["kill_to_full_ms"]["p50"] < 20_000, record
+
+
+def test_calls_before_a_death_are_measured(tmp_path):
+    options = ["--on-failure", "continue", "--policy", "solo", "--bytes", "8", "--iterations", "20"]
+    latency = [str(BENCH.with_name("latency.py")), *options, "--json", str(tmp_path / "latency.jsonl")]
+    job = run([*launcher(), *WITH_FAULT_TOLERANCE, "-n", "2", sys.executable, *latency], limit=90, env=environment())
+    assert job.status == 0, job
+    (record,) = map(json.loads, (tmp_path / "latency.jsonl").read_text().splitlines())
+    assert (record["on_failure"], record["verified"]) == ("continue", True)
+    assert "on_failure=continue" in job.out, job

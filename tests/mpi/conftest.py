@@ -43,9 +43,10 @@ else:
                 f"{RANKS} ranks were launched but MPI.COMM_WORLD has {MPI.COMM_WORLD.size}: "
                 f"this mpirun does not belong to {MPI.Get_library_version().splitlines()[0]}"
             )
+        # Open MPI's version ends with a NUL: the summary of pytest-mpi would make the output a binary file for grep.
         for plugin in config.pluginmanager.get_plugins():
-            if isinstance(plugin, MPIPlugin):
-                plugin._is_testing_mpi = False  # silences its summary, which has a NUL in it, and nothing else
+            if isinstance(plugin, MPIPlugin) and "\0" in MPI.Get_library_version():
+                plugin._is_testing_mpi = False  # silences the summary, and nothing else
 
     def pytest_collectreport(report: pytest.CollectReport) -> None:
         if report.failed:

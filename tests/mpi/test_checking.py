@@ -11,7 +11,7 @@ import pycollectives as pc
 WORLD = MPI.COMM_WORLD
 LIMIT = 30.0
 
-pytestmark = pytest.mark.skipif(WORLD.size == 1, reason="needs ranks that differ")
+pytestmark = pytest.mark.mpi(min_size=2)
 
 
 @pytest.fixture(autouse=True)

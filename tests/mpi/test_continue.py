@@ -121,10 +121,6 @@ def test_calls_are_those_of_a_parameter_server(comm, sync, servers):
 
 
 def test_what_does_not_continue_is_refused(comm):
-    with pytest.raises(ValueError, match=r"expected partial_allreduce, .*, mean, .* with on_failure='continue'"):
-        comm.update_queue(np.zeros(2))
-    with pytest.raises(ValueError, match="on_failure='raise', and call shrink"):
-        comm.token_queue(owner=0, taker=0)
     with pytest.raises(RuntimeError, match="continues by itself"):
         comm.shrink()
     with comm.partial_allreduce(np.zeros(2)) as ar:
@@ -132,6 +128,25 @@ def test_what_does_not_continue_is_refused(comm):
             ar.contribute(np.zeros(2), stream=1)
         with pytest.raises(ValueError, match=r"partial_allreduce\[0\]: expected shape \(2,\)"):
             ar.allreduce(np.zeros(3))
+
+
+def test_queues(comm):
+    if comm.size == 1:
+        return
+    with comm.update_queue(np.zeros(2), owner=0) as updates, comm.token_queue(owner=0, taker=1, tokens=2) as tokens:
+        if comm.rank == 0:
+            got = updates.dequeue(comm.size - 1, iteration=3)
+            assert [(update.sender, update.update.tolist()) for update in got] == [
+                (rank, [rank, rank]) for rank in range(1, comm.size)
+            ]
+            assert updates.size() == 0
+            tokens.enqueue(3)
+        else:
+            updates.enqueue(np.full(2, float(comm.rank)), iteration=3)
+        if comm.rank == 1:
+            tokens.dequeue(5)
+            assert tokens.size() == 0
+        assert updates.statistics().memory_bytes > 0
 
 
 def test_groups_that_the_program_names(comm):
@@ -196,14 +211,14 @@ def test_arguments_of_the_communicator(monkeypatch):
         pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)
 
 
-@pytest.mark.skipif(WORLD.size == 1, reason="no other rank can die")
+@pytest.mark.mpi(min_size=2)
 def test_the_launcher_must_be_fault_tolerant(monkeypatch):
     monkeypatch.delenv(FAULT_TOLERANT, raising=False)
     with pytest.raises(RuntimeError, match="this job ends when a rank dies; start it by Open MPI 5, with mpirun"):
         pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)
 
 
-@pytest.mark.skipif(WORLD.size == 1, reason="one rank agrees with itself")
+@pytest.mark.mpi(min_size=2)
 def test_ranks_must_agree():
     with pytest.raises(pc.MismatchError, match="on_failure"):
         pc.Communicator(WORLD, on_failure="continue" if WORLD.rank else "raise", timeout=LIMIT)

@@ -62,10 +62,9 @@ def test_floats_are_bit_for_bit_the_same_on_all_ranks(dtype):
         del ar
 
 
+@pytest.mark.mpi(min_size=3)
 def test_an_average_of_rounds_that_were_missed():
     """Those beyond the history are in a total; each is divided by its own contributors."""
-    if WORLD.size < 3:
-        pytest.skip("two ranks make rounds, and a third one misses them")
     rounds, late = 7, WORLD.rank == BAD
     with device_and_node(3) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "int32"))
@@ -176,9 +175,8 @@ def refused(comm, like, *errors: type[Exception], match: str, **options) -> None
         comm.partial_allreduce(like, **options)
 
 
+@pytest.mark.mpi(min_size=2)
 def test_host_and_device_do_not_mix():
-    if WORLD.size == 1:
-        pytest.skip("one rank mixes nothing")
     with device_and_node(1) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         like = np.zeros(COUNT, "float32") if comm.rank == BAD else x
@@ -253,9 +251,8 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth):
         x.free()
 
 
+@pytest.mark.mpi(min_size=2)
 def test_memory_that_cannot_be_opened_says_why():
-    if WORLD.size == 1:
-        pytest.skip("one rank opens nothing")
     with device_and_node(16) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         if comm.rank == BAD:
@@ -309,9 +306,8 @@ def test_a_fault_on_one_rank_is_named_by_the_others(nth, policy):
         del ar
 
 
+@pytest.mark.mpi(min_size=2)
 def test_a_rank_that_does_not_come_is_named():
-    if WORLD.size == 1:
-        pytest.skip("one rank waits for nobody")
     with device_and_node(8) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         ar = comm.partial_allreduce(x, policy=pc.Full(), name="sum")

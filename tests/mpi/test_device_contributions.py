@@ -26,7 +26,6 @@ SLOW = WORLD.size - 1
 COUNT = 100
 
 pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
-among_several = pytest.mark.skipif(WORLD.size == 1, reason="one rank waits for nobody")
 
 
 def play(program: Callable[..., None], seed: int, *, progress: str = "thread", **options) -> None:
@@ -58,7 +57,7 @@ def total(ar) -> int:
     return values.pop()
 
 
-@among_several
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("progress", ["thread", "caller"])
 def test_nobody_waits_for_a_stream_that_is_held(progress):
     """Under Solo the others have their rounds; the rank itself is in the call, and out of it."""
@@ -80,7 +79,7 @@ def test_nobody_waits_for_a_stream_that_is_held(progress):
     play(program, 1, progress=progress, policy=pc.Solo())
 
 
-@among_several
+@pytest.mark.mpi(min_size=2)
 def test_the_engine_hands_over_while_the_application_does_something_else():
     def program(machine, x, ar):
         if WORLD.rank == SLOW:
@@ -127,7 +126,7 @@ def test_a_newer_contribution_does_not_hold_up_a_call():
     play(program, 4, policy=pc.Full())
 
 
-@among_several
+@pytest.mark.mpi(min_size=2)
 def test_a_result_changes_by_calls_of_the_application_alone():
     """A late contribution that the engine hands over gives the application nothing yet."""
 
@@ -243,7 +242,7 @@ def test_a_call_that_needs_what_was_contributed_waits_for_its_stream(end):
     play(program, 6, policy=pc.Full())
 
 
-@among_several
+@pytest.mark.mpi(min_size=2)
 def test_close_delivers_what_its_stream_has_not_made():
     def program(machine, x, ar):
         if WORLD.rank == SLOW:

@@ -42,9 +42,6 @@ def short_pieces(monkeypatch):
     cut_groups_short(monkeypatch)
 
 
-several_ranks = pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks")
-
-
 def device_in(shape: str, seed: int):
     """A device of this rank's own, and a communicator."""
     return device_and_ranks(seed, SHAPES[shape])
@@ -136,7 +133,7 @@ def test_bits_are_those_of_the_host(shape, dtype, op):
         del on_device
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 @every_shape
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_members_count_by_their_staleness(shape, dtype):
@@ -190,7 +187,7 @@ def test_any_length(shape, count):
         del pr
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 @every_shape
 def test_a_rank_that_leaves_takes_part_with_the_weights_that_it_closed_with(shape):
     """They are copied: the application overwrites its array at once."""
@@ -263,7 +260,7 @@ def test_nothing_is_allocated_after_creation(shape):
 # --- what is refused
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 def test_host_and_device_do_not_mix():
     with device_in("board", 1) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
@@ -358,7 +355,7 @@ def test_a_fault_on_one_rank_is_named_by_the_others(shape, nth, generator):
         machine.driver.use_no_more()
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 @every_shape
 def test_a_stall_names_who_has_not_come(shape):
     """The group is performed when the last rank comes, which gets its average; until then the weights are in use."""

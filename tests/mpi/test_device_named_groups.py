@@ -24,7 +24,6 @@ BAD = WORLD.size - 1
 OUT_OF_MEMORY = 2
 
 pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
-several_ranks = pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
@@ -91,7 +90,7 @@ def test_a_group_refuses():
         x.free()
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 def test_a_group_is_on_the_host_or_on_devices():
     with device_and_ranks(17) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
@@ -101,7 +100,7 @@ def test_a_group_is_on_the_host_or_on_devices():
         x.free()
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 def test_a_group_whose_stream_is_not_done_in_time_may_be_called_again():
     with device_and_ranks(18) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT))
@@ -114,7 +113,7 @@ def test_a_group_whose_stream_is_not_done_in_time_may_be_called_again():
         x.free()
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("call", ["cuMemHostAlloc", "cuStreamCreateWithPriority"])
 def test_a_member_without_memory_is_named(call):
     with device_and_ranks(19) as (machine, comm):
@@ -130,7 +129,7 @@ def test_a_member_without_memory_is_named(call):
         x.free()
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("nth", [1, 2, 3, 5, 8, 13, 40])
 def test_a_fault_in_a_group_is_named_by_the_others(nth):
     """Until then all averages are right. All can close, and the communicator ends."""
@@ -151,7 +150,7 @@ def test_a_fault_in_a_group_is_named_by_the_others(nth):
         WORLD.Barrier()
 
 
-@several_ranks
+@pytest.mark.mpi(min_size=2)
 def test_a_device_that_has_failed_before_its_first_group_is_named_by_the_others():
     with failing_device(1) as machine:
         with pc.Communicator(WORLD, timeout=LIMIT) as comm:

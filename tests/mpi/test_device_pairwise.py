@@ -145,10 +145,9 @@ def test_streams_that_are_given():
         del model
 
 
+@pytest.mark.mpi(min_size=2)
 @up_to_four
 def test_a_stream_that_is_stuck_holds_no_average_up():
-    if WORLD.size == 1:
-        pytest.skip("one rank averages with nobody")
     with device_and_ranks(9) as (machine, comm):
         x = OnDevice(machine, np.ones(COUNT, "float32"))
         with comm.pairwise_averaging(x, topology="complete", rate=1000) as model:
@@ -223,10 +222,9 @@ def test_early_leavers():
 # --- what is refused, on all ranks and before anything is made
 
 
+@pytest.mark.mpi(min_size=2)
 @up_to_four
 def test_host_and_device_do_not_mix():
-    if WORLD.size == 1:
-        pytest.skip("one rank mixes nothing")
     with device_and_ranks(1) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         like = np.zeros(COUNT, "float32") if comm.rank == BAD else x

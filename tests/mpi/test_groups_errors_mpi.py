@@ -13,15 +13,11 @@ from oracle import LIMIT
 
 import pycollectives as pc
 
+pytestmark = pytest.mark.mpi(min_size=2)
+
 WORLD = MPI.COMM_WORLD
 LONG = 1 << 17
 """Elements that members on one node put into shared memory."""
-
-
-@pytest.fixture(autouse=True)
-def two_ranks():
-    if WORLD.size == 1:
-        pytest.skip("needs two ranks")
 
 
 @pytest.mark.parametrize("count", [1, LONG])

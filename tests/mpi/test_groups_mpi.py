@@ -53,11 +53,10 @@ def test_overlapping_groups(comm):
     assert x[0] == state[comm.rank]
 
 
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("generator", GENERATORS, ids=repr)
 @pytest.mark.parametrize("count", [5, 200_000, 400_000])
 def test_all_members_of_a_group_get_the_same(comm, generator, count):
-    if comm.size == 1:
-        pytest.skip("needs two ranks")
     if not isinstance(generator, pc.groups.StaticGroups) and generator.size > comm.size:
         pytest.skip("more members than ranks")
     pattern = 64 * (np.arange(count) % 7).astype(np.float32)
@@ -76,10 +75,9 @@ def test_all_members_of_a_group_get_the_same(comm, generator, count):
     assert any(len(group) > 1 for _, group in told)
 
 
+@pytest.mark.mpi(min_size=2)
 def test_without_the_group_buffer_weights_are_not_torn(comm):
     """`sync` then performs groups of which it does not tell."""
-    if comm.size == 1:
-        pytest.skip("needs two ranks")
     weights = np.full(200_000, 2.0**20 * (comm.rank + 1), np.float32)
     with comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2, group_buffer=False)) as pr:
         for _ in range(10):
@@ -102,9 +100,8 @@ def test_a_rank_that_leaves_takes_part_with_its_final_weights(comm):
             pr.leave(weights)
 
 
+@pytest.mark.mpi(min_size=2)
 def test_a_stall_names_who_has_not_come(comm):
-    if comm.size == 1:
-        pytest.skip("needs two ranks")
     weights = np.full(2, float(comm.rank))
     with comm.partial_reduce(weights, groups=pc.groups.StaticGroups(comm.size), name="weights") as pr:
         pr.average(weights, step=0, timeout=LIMIT)

@@ -66,11 +66,10 @@ def test_late_ranks(comm, mode, seed):
         assert done.iterations + done.skipped == steps_of[comm.rank]
 
 
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("count", [10, 100_000])
 def test_updates_that_arrive_together_are_told_apart(comm, count):
     """Eight of each sender, to a rank that sleeps: each is what its sender had in that iteration."""
-    if P == 1:
-        pytest.skip("needs two ranks")
     graph = pc.topology.Topology(
         P, [(rank, (rank + 1) % P) for rank in range(P)]
     )  # of one in-neighbor, none is waited for
@@ -90,10 +89,9 @@ def test_updates_that_arrive_together_are_told_apart(comm, count):
         assert after[k] == pytest.approx(sum(values) / len(values) + comm.rank + 1.0)
 
 
+@pytest.mark.mpi(min_size=3)
 def test_a_straggler_does_not_hold_up_the_others(comm):
     """Rank 0 takes 20 ms; with jumps the others are through before it could be."""
-    if P < 3:
-        pytest.skip("needs three ranks")
     graph, steps = topology.complete(P), 40
     with comm.hop(np.zeros(100), topology=graph, mode=pc.hop.BackupWorkers(1), skip=pc.hop.Skip(10)) as hop:
         WORLD.Barrier()
@@ -112,9 +110,8 @@ def test_many_short_iterations(comm):
         assert hop.parameters[0] == pytest.approx((P - 1) / 2)
 
 
+@pytest.mark.mpi(min_size=2)
 def test_a_stall_names_who_has_not_come_and_what_is_missing(comm):
-    if P == 1:
-        pytest.skip("needs two ranks")
     with comm.hop(np.ones(1), topology=topology.complete(P), name="graph") as hop:
         iterations = hop.iterations(1, timeout=LIMIT)
         if comm.rank == 0:
@@ -152,10 +149,9 @@ def test_update_queues(comm, count):
         queue.leave()
 
 
+@pytest.mark.mpi(min_size=2)
 def test_token_queues(comm):
     """A ring: a rank is at most three ahead of the next, whoever naps."""
-    if P == 1:
-        pytest.skip("needs two ranks")
     queues = [comm.token_queue(owner=rank, taker=(rank - 1) % P, tokens=3) for rank in range(P)]
     own, of_next = queues[comm.rank], queues[(comm.rank + 1) % P]
     for k in range(200):

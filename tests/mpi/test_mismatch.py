@@ -14,7 +14,7 @@ ODD = WORLD.size - 1  # the rank that differs
 
 pytestmark = [
     pytest.mark.one_communicator(timeout=LIMIT),
-    pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks that can differ"),
+    pytest.mark.mpi(min_size=2),
 ]
 
 GOOD = {"count": 4, "dtype": "float64", "op": MPI.SUM, "policy": pc.Solo(), "algorithm": "ring", "late": "accumulate"}

@@ -95,9 +95,8 @@ def test_many_short_steps(comm):
     assert w[0] == pytest.approx((P - 1) / 2)
 
 
+@pytest.mark.mpi(min_size=2)
 def test_a_stall_names_who_has_not_come(comm):
-    if P == 1:
-        pytest.skip("needs two ranks")
     w = np.ones(1)
     with comm.neighbor_averaging(w, topology=topology.complete(P), name="graph") as na:
         if comm.rank == 0:

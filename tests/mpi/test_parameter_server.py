@@ -247,8 +247,7 @@ def test_values_that_are_not_finite(comm, where, nan):
         WORLD.Barrier()
 
 
+@pytest.mark.mpi(min_size=2)
 def test_mismatch(comm):
-    if P == 1:
-        pytest.skip("needs two ranks")
     with pytest.raises(pc.MismatchError, match="sync"):
         comm.parameter_server(np.zeros(9), sync=pc.servers.SSP(comm.rank), update=pc.servers.SGD(1.0))

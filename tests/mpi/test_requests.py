@@ -129,7 +129,7 @@ def test_receive_buffers_that_are_refused_on_every_rank(wrong):
         pc.Allreduce_init(np.ones(2), recv, MPI.SUM, WORLD)
 
 
-@pytest.mark.skipif(WORLD.size == 1, reason="waits for another rank")
+@pytest.mark.mpi(min_size=2)
 def test_free_that_stalls_is_called_again(monkeypatch):
     monkeypatch.setenv("PYC_TIMEOUT", "2")
     comm = WORLD.Dup()
@@ -149,7 +149,7 @@ def test_free_that_stalls_is_called_again(monkeypatch):
     comm.Free()
 
 
-@pytest.mark.skipif(WORLD.size == 1, reason="waits for another rank")
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("default", [False, True], ids=["timeout=", "PYC_TIMEOUT"])
 @pytest.mark.parametrize("others", ["make nothing", "make the communicator"])
 def test_a_request_that_other_ranks_do_not_make_keeps_its_limit(others, default, monkeypatch):

@@ -138,7 +138,7 @@ def test_an_mpi4py_communicator_is_enough():
     assert optimizer._comm.closed
 
 
-@pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks that can differ")
+@pytest.mark.mpi(min_size=2)
 def test_models_that_differ_are_told_to_all(comm):
     wide = 4 if WORLD.rank == WORLD.size - 1 else 3
     with pytest.raises(pc.MismatchError, match=r"\(4, 2\).*\(3, 2\)|\(3, 2\).*\(4, 2\)"):

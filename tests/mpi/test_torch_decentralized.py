@@ -200,11 +200,10 @@ def test_a_step_with_a_closure(comm, method):
     np.testing.assert_allclose(parameters[0].detach().numpy(), 8 - 3 * (WORLD.size + 1) / 2, rtol=1e-12)
 
 
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("method", STEPWISE)
 def test_a_step_that_ran_into_its_limit_goes_on_where_it_was(comm, method):
     """Rank 0 is a step ahead, and its limit short: the others wait for it to have failed. No update counts twice."""
-    if WORLD.size == 1:
-        pytest.skip("there is nobody to wait for")
     parameters = parameters_of(torch.float64)
     inner = torch.optim.SGD(parameters, lr=1.0)
     updates = []

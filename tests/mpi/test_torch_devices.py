@@ -37,7 +37,7 @@ torch.set_num_threads(1)
 def gradients_in(memory, seed=0):
     """Gradients of optimizers that are made in the block reach the partial allreduce from there."""
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setattr(arguments, "memory_for", lambda device, staged: (memory, ""))
+        patch.setattr(arguments, "memory_for", lambda device, staged, *, continues: (memory, ""))
         if memory == "device":
             machine = stack.enter_context(simulated_device(seed * WORLD.size + WORLD.rank))
             use_tensors_on(machine, patch)
@@ -131,7 +131,7 @@ def test_staged_is_shown():
 
 def test_rank_0_warns_of_staging_that_nobody_asked_for():
     with pc.Communicator(WORLD, timeout=LIMIT) as comm, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arguments, "memory_for", lambda device, staged: ("staged", "the moon is full"))
+        patch.setattr(arguments, "memory_for", lambda device, staged, *, continues: ("staged", "the moon is full"))
         expected = (
             pytest.warns(RuntimeWarning, match="staged through the host, since the moon is full; pass staged=True")
             if WORLD.rank == 0

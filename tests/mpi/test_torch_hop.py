@@ -94,10 +94,9 @@ def test_the_computation_graphs_of_hop(comm, computation):
     np.testing.assert_allclose(model_of(parameters), 8 - 4 * mean, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.mpi(min_size=2)
 def test_a_rank_that_jumps_goes_on_from_the_model_that_it_is_given(comm):
     """Rank 0 is four iterations behind. It takes one step, jumps over three, and has lost no update then."""
-    if WORLD.size == 1:
-        pytest.skip("there is nobody to be behind")
     parameters = parameters_of(6)
     options = {"mode": "backup:1", "skip": pc.hop.Skip(10, trigger=3), "max_ig": 5}
     with made(comm, parameters, **options) as optimizer:

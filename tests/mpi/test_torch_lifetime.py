@@ -14,7 +14,7 @@ from pycollectives.torch import EagerOptimizer  # noqa: E402
 WORLD = MPI.COMM_WORLD
 
 
-@pytest.mark.skipif(WORLD.size < 2, reason="nobody to wait for")
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("call", ["close", "finish"])
 def test_close_that_stalls_is_called_again(call, monkeypatch):
     """Rank 0 has left the collectives, and waits for the others to close the communicator."""

@@ -83,19 +83,17 @@ def test_a_parameter_server_applies_every_gradient_once(comm, sync, servers, loa
     assert (last.accuracy, last.loss) == (3 * P, 3 * P), "the least and the most that any example was applied"
 
 
+@pytest.mark.mpi(min_size=2)
 def test_every_gradient_is_applied_once_if_models_are_not_linear_in_what_is_missed(comm):
     """`missed="latest"`: rounds are lost to a rank, on purpose. That this is seen shows that counting sees it."""
-    if P == 1:
-        pytest.skip("nobody can be late")
     (*_, last) = count_examples(comm, "eager,policy=solo,missed=latest", epochs=3, load=ONE_LATE).curve
     assert last.accuracy < 3
 
 
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize(("method", "dropped"), [("m-synchronous,m=1", True), (SUMMING[2], False)])
 def test_m_synchronous_drops_what_comes_late(comm, method, dropped):
     """What the slow rank computes while the others take all their steps; alone, its gradients are not divided by P."""
-    if P == 1:
-        pytest.skip("nobody can be late")
     (*_, last) = count_examples(comm, method, epochs=1, load=ONE_LATE).curve
     assert (last.accuracy == 0, last.loss > 1) == (dropped, dropped)
 
@@ -131,11 +129,10 @@ REPLACING = "eager,policy=quorum:1,missed=sum,divide_by=contributors,late=replac
 """`m-synchronous,m=1`, but that the newest late gradient waits for the next round."""
 
 
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize(("method", "dropped"), [("m-synchronous,m=1", True), (REPLACING, False)])
 def test_m_synchronous_keeps_nothing_that_comes_late(comm, method, dropped, output):
     """Not for the flush either, by which the slow rank's only gradient would be applied."""
-    if P == 1:
-        pytest.skip("nobody can be late")
     count_examples(comm, method, output, epochs=1 / STEPS_PER_EPOCH, load="one-slow,work_ms=1,factor=1000")
     share = Batches(numbers(), P * BATCH, rank=P - 1, ranks=P, seed=1)
     (examples,) = share(0)

@@ -41,7 +41,7 @@ DATASETS.add("cut-short", f"{__name__}:cut_short")
 MODELS.add("unseeded", f"{__name__}:Unseeded")
 
 
-@pytest.mark.skipif(P == 1, reason="there is no other rank")
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("data", ["relabelled", "cut-short"])
 def test_ranks_with_different_examples_are_refused(comm, data):
     """One that has fewer steps to take would wait in a meeting, the others in MPI_Allreduce, for ever."""

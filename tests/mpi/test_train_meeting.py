@@ -15,7 +15,7 @@ WORLD = MPI.COMM_WORLD
 LATE = WORLD.size - 1
 
 
-@pytest.mark.skipif(WORLD.size < 3, reason="three ranks: one waits, one comes before the warning, one comes late")
+@pytest.mark.mpi(min_size=3)
 def test_ranks_that_wait_say_who_has_not_come(monkeypatch, caplog):
     """Rank 0 warns after 1.5 s. Rank 1, which has waited for less long by then, is not named."""
     monkeypatch.setenv("PYC_STALL_WARNING", "1.5")

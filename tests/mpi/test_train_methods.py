@@ -62,9 +62,8 @@ def test_running_statistics_are_averaged_when_replicas_settle(comm, method, outp
     assert saved["model.count"] == 10 + P - 1
 
 
+@pytest.mark.mpi(min_size=2)
 def test_replicas_with_other_running_statistics_are_not_equal(comm, monkeypatch):
-    if P == 1:
-        pytest.skip("there is one replica")
     monkeypatch.setattr(Replica, "_equalize_state", lambda *arguments: None)
     assert not count_examples(comm, "synchronous", model="keeping", epochs=1).is_same_on_all_ranks
 

@@ -27,10 +27,9 @@ from pycollectives.train.models.mlp import MLP
 from pycollectives.train.replica import Replica
 
 
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("method", ["eager,policy=solo", "m-synchronous,m=1"])
 def test_metrics_say_who_was_late_and_what_was_missed(comm, method, output):
-    if P == 1:
-        pytest.skip("nobody can be late")
     summary = train(comm, method, output, epochs=1, load=ONE_LATE)
     first, *_ = lines_in(output, P - 1)
     assert first["late"]
@@ -90,10 +89,9 @@ def test_a_summary_is_of_all_runs(comm, method, output, monkeypatch):
         assert [point.loss for point in undisturbed.curve] == [point.loss for point in whole.curve]
 
 
+@pytest.mark.mpi(min_size=2)
 def test_the_end_of_a_curve_is_that_of_all_ranks(comm, output):
     """Not that of rank 0, which has taken all its steps when a stop comes."""
-    if P == 1:
-        pytest.skip("nobody can be late")
     settings = {"epochs": 1, "load": ONE_LATE}
     stopped = train(comm, SUMMING[0], output, signalled=after(STEPS_PER_EPOCH, rank=0), **settings)
     assert (stopped.finished, stopped.epochs) == (False, 1)

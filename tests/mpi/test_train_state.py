@@ -47,10 +47,9 @@ def test_statistics_are_averaged_and_counts_are_the_largest(kind):
     np.testing.assert_allclose(state["one"], 7 + 1 / P if floats else 8, rtol=1e-6)
 
 
+@pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("kind", [bool, np.float16, np.complex64])
 def test_what_differs_and_cannot_be_averaged_is_named(kind):
-    if P == 1:
-        pytest.skip("there is one replica")
     mask = np.array([1, WORLD.rank == 0], kind)
     with pytest.raises(TypeError, match=f"'mask', of {np.dtype(kind)}, differs between ranks"):
         settle({"another": np.zeros(2), "mask": mask})

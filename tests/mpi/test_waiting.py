@@ -135,10 +135,9 @@ def test_waiting_again_says_the_same(comm):
     ar.leave()
 
 
+@pytest.mark.mpi(min_size=2)
 def test_a_time_limit_is_kept_and_the_call_can_be_taken_up_again(comm):
     """The stall names the rank that has not arrived, and nobody else; the data stays handed over."""
-    if comm.size == 1:
-        pytest.skip("needs a rank to wait for")
     ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full(), name="gradients")
     absent = comm.size - 1
     others = WORLD.Split(int(comm.rank == absent), comm.rank)
@@ -162,9 +161,8 @@ def test_a_time_limit_is_kept_and_the_call_can_be_taken_up_again(comm):
     ar.leave()
 
 
+@pytest.mark.mpi(min_size=2)
 def test_a_flush_that_runs_into_its_limit_names_who_has_not_flushed_and_is_taken_up_again(comm):
-    if comm.size == 1:
-        pytest.skip("needs a rank to wait for")
     ar = comm.partial_allreduce(count=1, dtype="int64", missed="sum", name="gradients", policy="solo")
     if comm.rank == 0:
         for rank in range(1, comm.size):
@@ -180,9 +178,8 @@ def test_a_flush_that_runs_into_its_limit_names_who_has_not_flushed_and_is_taken
     ar.leave()
 
 
+@pytest.mark.mpi(min_size=2)
 def test_closing_a_communicator_names_who_has_not():
-    if WORLD.size == 1:
-        pytest.skip("needs a rank to wait for")
     comm = pc.Communicator(WORLD)
     if comm.rank == 0:
         for rank in range(1, comm.size):

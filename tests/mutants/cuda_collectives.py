@@ -199,7 +199,7 @@ MUTANTS = [
     Mutant(
         "a missing wait: weights are averaged before the caller's stream has made them",
         "csrc/bindings/device_partial_reduce.cc",
-        "      if (!collective_->closed()) follow(streams, limit);\n",
+        "      if (!(**this).closed()) follow(streams, timeout);\n",
         "",
         GROUPS,
     ),
@@ -249,7 +249,7 @@ MUTANTS = [
     Mutant(
         "a missing wait: a named group takes values before the caller's stream has made them",
         "csrc/bindings/partial_reduce.cc",
-        "        return wait_for_streams(*engine_, *executor_, *callers_events_, streams, limit);\n",
+        "        return wait_for_streams(*engine_, *executor_, *callers_events_, streams, timeout);\n",
         "        return true;\n",
         NAMED_GROUPS,
     ),

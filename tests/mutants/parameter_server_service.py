@@ -330,7 +330,7 @@ MUTANTS = [
     Mutant(
         "the thread of a function outlives the server",
         f"{SERVICE}/served.cc",
-        "  if (calls_ && all_closed_ && open_ranks_ == 0 && known(executor_).idle()) calls_->end();\n",
+        "  if (calls_ && all_closed_ && have_all_closed() && known(executor_).idle()) calls_->end();\n",
         "",
         FUNCTIONS,
     ),
@@ -352,7 +352,7 @@ MUTANTS = [
     Mutant(
         "a server ends before it has heard every goodbye",
         f"{SERVICE}/served.h",
-        "return all_closed_ && open_ranks_ == 0 && left_.empty() && is_idle();",
+        "return all_closed_ && have_all_closed() && left_.empty() && is_idle();",
         "return all_closed_ && left_.empty() && is_idle();",
         SERVED,
     ),

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+from pycollectives import topology
 from pycollectives.groups import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
 from pycollectives.simulation import mixing
 from pycollectives.simulation.groups import simulate_groups
@@ -25,8 +26,9 @@ def test_the_matrix_of_a_group():
     x = np.arange(5.0)
     np.testing.assert_allclose(x @ matrix, [7 / 3, 1, 2, 7 / 3, 7 / 3])
     np.testing.assert_allclose(matrix.T @ matrix, matrix, atol=1e-12)
-    assert mixing.is_doubly_stochastic(matrix)
-    assert not mixing.is_connected(matrix)
+    graph = topology.from_matrix(matrix)
+    graph.check_doubly_stochastic()
+    assert not graph.is_connected
     assert mixing.spectral_gap(matrix) == pytest.approx(0)
 
 
@@ -34,11 +36,6 @@ def test_the_matrix_of_a_group():
 def test_groups_that_are_none(group):
     with pytest.raises(ValueError, match="expected different workers from 0 to 4"):
         mixing.group_matrix(group, 5)
-
-
-def test_what_is_not_doubly_stochastic():
-    assert not mixing.is_doubly_stochastic(np.array([[0.5, 0.5], [1.0, 0.0]]))
-    assert not mixing.is_doubly_stochastic(np.array([[1.5, -0.5], [-0.5, 1.5]]))
 
 
 @pytest.mark.parametrize(("group_size", "size"), [(2, 5), (3, 7), (5, 5), (8, 4)])
@@ -54,9 +51,9 @@ def test_random_groups_in_closed_form(group_size, size):
 def test_the_expected_matrix_is_connected(generator, size, ranks_per_node):
     if isinstance(generator, StaticGroups):
         generator = StaticGroups(ranks_per_node)
-    matrix = mixing.expected_matrix(generator, size, ranks_per_node)
-    assert mixing.is_doubly_stochastic(matrix)
-    assert mixing.is_connected(matrix)
+    graph = topology.from_matrix(mixing.expected_matrix(generator, size, ranks_per_node))
+    graph.check_doubly_stochastic()
+    assert graph.is_connected
     assert mixing.spectral_gap(generator, size=size, ranks_per_node=ranks_per_node) > 0.001
 
 
@@ -100,7 +97,7 @@ def test_the_order_of_the_generators(slowdown):
 def test_classes_that_are_out_of_step_meet():
     slow = dict.fromkeys(range(8), 1.37)
     groups = simulate_groups(PunctualGroups(), 16, slowdown=slow, jitter=0.0).groups
-    assert mixing.is_connected(mixing.mean_matrix(groups[-300:], 16))
+    assert topology.from_matrix(mixing.mean_matrix(groups[-300:], 16)).is_connected
 
 
 # ---------------------------------------------------------------------------------------------------- values

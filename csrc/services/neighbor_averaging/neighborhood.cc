@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/at_end.h"
 #include "core/error.h"
 
 namespace pyc {
@@ -50,8 +51,7 @@ void Neighborhood::make(std::shared_ptr<std::byte> memory) {
 }
 
 void Neighborhood::open() {
-  edges_ = std::make_unique<NeighborhoodEdges>(*engine_, memory_, id(), options_.published_bytes(),
-                                               on_other_nodes(neighbors_));
+  edges_ = std::make_unique<NeighborhoodEdges>(*engine_, id(), options_.published_bytes(), on_other_nodes(neighbors_));
 }
 
 // ------------------------------------------------------------------------------------------------ the application
@@ -92,21 +92,12 @@ void Neighborhood::final(std::byte* out, Seconds timeout, const Engine::Interrup
   read("the end of step " + std::to_string(begun_ - 1), true, out, timeout, interrupt);
 }
 
-/// While this object lives, the application reads the model, and the engine leaves it unchanged.
-struct Neighborhood::Reading {
-  explicit Reading(Neighborhood& by) : of(by) {}
-  ~Reading() {
-    if (of.engine_->is_in_own_process()) of.engine_->exclusively([this] { of.is_reading_ = false; });
-  }
-  Reading(const Reading&) = delete;
-  Reading& operator=(const Reading&) = delete;
-  Neighborhood& of;
-};
-
 void Neighborhood::read(const std::string& what, bool final, std::byte* out, Seconds timeout,
                         const Engine::Interrupt& interrupt) {
   std::vector<Term> added;
-  const Reading reading(*this);
+  const AtEnd has_read([this] {
+    if (engine_->is_in_own_process()) engine_->exclusively([this] { is_reading_ = false; });
+  });
   const auto begin = [&] {
     return engine_->exclusively([&] {
       if (is_reading_) return true;

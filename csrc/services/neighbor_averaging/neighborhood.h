@@ -101,7 +101,6 @@ class Neighborhood final : public Service {
 
   std::vector<Awaited> awaited_by_step() const;
   std::vector<Awaited> awaited_by_final() const;
-  struct Reading;
   bool can_read(bool final) const;
   void read(const std::string& what, bool final, std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
   bool sleep(const std::function<std::vector<Awaited>()>& awaited, const std::function<bool()>& done,

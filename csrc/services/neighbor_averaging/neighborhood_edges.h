@@ -1,4 +1,4 @@
-// The edges of a rank to neighbors on other nodes, whose values move in runs of the engine.
+// The edges of a rank to neighbors on other nodes, and the transfers of their values.
 //
 // The taker posts its receive and then asks. The giver sends once it is asked and has begun the step, so it never sends
 // unwanted values: a rank that has left asks for nothing. A giver that has left before the step answers without values.
@@ -10,14 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/run.h"
-#include "memory/memory.h"
-#include "schedule/schedule.h"
+#include "engine/transfer.h"
 #include "services/neighbor_averaging/neighborhood_board.h"
 #include "services/neighbor_averaging/neighborhood_messages.h"
 
@@ -29,10 +26,8 @@ enum class Input : std::uint8_t { kAwaited, kPresent, kAbsent };
 class NeighborhoodEdges {
  public:
   /// Uses the tags of `collective`. `bytes`: length of a neighbor's values.
-  NeighborhoodEdges(Engine& engine, Memory& memory, std::uint32_t collective, std::size_t bytes,
-                    const std::vector<Rank>& neighbors);
+  NeighborhoodEdges(Engine& engine, std::uint32_t collective, std::size_t bytes, const std::vector<Rank>& neighbors);
 
-  bool has(Rank rank) const { return edges_.contains(rank); }
   bool empty() const { return edges_.empty(); }
 
   // ---- taking, one step after the other
@@ -64,8 +59,10 @@ class NeighborhoodEdges {
 
  private:
   struct Edge {
-    std::vector<Rank> giving_peers, taking_peers;  // by rank of the plan
-    std::unique_ptr<Run> giving, taking;
+    Edge(Engine& engine, std::uint32_t collective, std::size_t bytes, Rank neighbor)
+        : giving(engine, collective, neighbor, true, bytes), taking(engine, collective, neighbor, false, bytes) {}
+
+    Transfer giving, taking;
     bool is_giving = false;
     bool is_taking = false;
     std::uint64_t asked = 0;  // steps, including the newest request
@@ -74,24 +71,12 @@ class NeighborhoodEdges {
     bool done = false;
     bool absent = false;  // takes no part in the step taken last
   };
-  struct Plan {
-    Schedule schedule;
-    Slice values;
-    OpId release;
-  };
 
-  static Plan plan(Rank rank, std::size_t bytes);
-  std::unique_ptr<Run> make_run(const Plan& plan, const std::vector<Rank>& peers);
-  void start(Run& run, const Plan& plan, std::uint64_t step, std::byte* values, bool present);
   bool settle(Edge& edge);
   Edge& edge(Rank rank) { return edges_.at(rank); }
   const Edge& edge(Rank rank) const { return edges_.at(rank); }
 
-  Engine& engine_;
-  Memory& memory_;
-  const std::uint32_t collective_;
   const neighborhood::Messages mailbox_;
-  const Plan giving_, taking_;
   std::unordered_map<Rank, Edge> edges_;
 };
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/at_end.h"
 #include "core/error.h"
 
 namespace pyc {
@@ -110,10 +111,7 @@ double PairwiseAveraging::weight_of_call(const ModelBoard::WhileWaiting& waiting
   if (measuring_ == self) throw std::runtime_error("'" + name() + "': this thread is in apply() already");
   const std::lock_guard lock(importance_mutex_);
   measuring_ = self;
-  struct End {
-    std::atomic<std::thread::id>& measuring;
-    ~End() { measuring = std::thread::id(); }
-  } const end{measuring_};
+  const AtEnd has_measured([this] { measuring_ = std::thread::id(); });
   const Numbers change = importance_.measure(engine_->transport().now());
   const auto exchange = [&](auto zero) {
     using Held = decltype(zero);

@@ -68,16 +68,13 @@ class PairwiseAveraging final : public Service {
   /// Collective over the engine's ranks. The ranks of a node must share a machine. `initial`: own model. StallError as
   /// `Engine::compare`; std::runtime_error on all ranks if memory cannot be allocated on one. The result keeps the
   /// engine alive.
+  /// `open_device`: for models on devices. `initial` and the arrays of `read` and `apply` are then in this rank's
+  /// device memory; other calls use host memory. It returns the device, once `initial` has its values there. Its
+  /// exceptions are errors on all ranks.
   static std::shared_ptr<PairwiseAveraging> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                    const std::byte* initial, const Nodes& nodes, Seconds timeout,
-                                                   const Engine::Interrupt& interrupt);
-  /// `create` for models on devices. `initial` and the arrays of `read` and `apply` are in this rank's device memory;
-  /// other calls use host memory. `open` returns the device, once `initial` has its values there. Its exceptions are
-  /// errors on all ranks.
-  static std::shared_ptr<PairwiseAveraging> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
-                                                             Options options, const std::byte* initial,
-                                                             const Nodes& nodes, Seconds timeout,
-                                                             const Engine::Interrupt& interrupt);
+                                                   const Engine::Interrupt& interrupt,
+                                                   const OpenDevice& open_device = {});
   /// `create` if one thread has all ranks: Service::joined.
   static std::shared_ptr<PairwiseAveraging> join(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                  const std::byte* initial, const Nodes& nodes,
@@ -156,11 +153,8 @@ class PairwiseAveraging final : public Service {
 
   static ModelShape shape_of(const Options& options);
   static std::size_t held_count(const Options& options);
-  OnNode on_host(const std::byte* initial);
-  void make_on_host(const std::shared_ptr<std::byte>& shared, const std::byte* initial);
-  void make_on_device(const std::shared_ptr<std::byte>& shared, std::shared_ptr<Executor> executor,
-                      const std::byte* initial);
-  void make_board(std::unique_ptr<Models> models, std::vector<std::shared_ptr<std::byte>> boards,
+  OnNode on_node(const std::byte* initial, const OpenDevice& open_device);
+  void make_board(const std::shared_ptr<std::byte>& shared, std::size_t own_bytes, std::shared_ptr<Executor> device,
                   const std::byte* initial);
   bool has_neighbors_elsewhere() const;
   void open() override;

@@ -15,25 +15,13 @@ namespace pyc {
 std::shared_ptr<PairwiseAveraging> PairwiseAveraging::create(std::shared_ptr<Engine> engine, Memory& memory,
                                                              Options options, const std::byte* initial,
                                                              const Nodes& nodes, Seconds timeout,
-                                                             const Engine::Interrupt& interrupt) {
-  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(*engine, memory, std::move(options), nodes));
-  const OnNode on_node = made->on_host(initial);
-  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
-}
-
-std::shared_ptr<PairwiseAveraging> PairwiseAveraging::create_on_device(std::shared_ptr<Engine> engine,
-                                                                       const OpenDevice& open_device, Options options,
-                                                                       const std::byte* initial, const Nodes& nodes,
-                                                                       Seconds timeout,
-                                                                       const Engine::Interrupt& interrupt) {
+                                                             const Engine::Interrupt& interrupt,
+                                                             const OpenDevice& open_device) {
   Engine& e = *engine;
-  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(e, host_memory(), std::move(options), nodes));
+  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(e, memory, std::move(options), nodes));
   PairwiseAveraging& m = *made;
-  const std::size_t ranks = nodes.neighbours(e.rank()).size();
-  const OnNode on_node{
-      .bytes = ranks * ModelBoard::bytes(shape_of(m.options_)) + ArenaSeats::bytes(ranks),
-      .make = [&](const std::shared_ptr<std::byte>& shared) { m.make_on_device(shared, open_device(), initial); },
-      .complete = [&] { map_together(e, m.what_is_made(), *m.device_, timeout, interrupt); }};
+  OnNode on_node = m.on_node(initial, open_device);
+  if (open_device) on_node.complete = [&] { map_together(e, m.what_is_made(), *m.device_, timeout, interrupt); };
   return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
@@ -41,7 +29,7 @@ std::shared_ptr<PairwiseAveraging> PairwiseAveraging::join(std::shared_ptr<Engin
                                                            Options options, const std::byte* initial,
                                                            const Nodes& nodes, std::shared_ptr<SharedMemory>& shared) {
   std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(*engine, memory, std::move(options), nodes));
-  const OnNode on_node = made->on_host(initial);
+  const OnNode on_node = made->on_node(initial, {});
   return joined(std::move(engine), std::move(made), on_node, shared);
 }
 
@@ -70,47 +58,41 @@ ModelShape PairwiseAveraging::shape_of(const Options& options) {
   return {count, type, std::clamp<std::size_t>(segment, 1, count), options.acceleration};
 }
 
-Service::OnNode PairwiseAveraging::on_host(const std::byte* initial) {
+/// The shared memory has the board of each rank, with its models if they are on the host, then their ArenaSeats.
+Service::OnNode PairwiseAveraging::on_node(const std::byte* initial, const OpenDevice& open_device) {
   const ModelShape shape = shape_of(options_);
-  return {.bytes = nodes_.neighbours(rank()).size() * (ModelBoard::bytes(shape) + HostModels::bytes(shape)),
-          .make = [this, initial](const std::shared_ptr<std::byte>& shared) { make_on_host(shared, initial); }};
+  const std::size_t ranks = nodes_.neighbours(rank()).size();
+  const std::size_t own_bytes = ModelBoard::bytes(shape) + (open_device ? 0 : HostModels::bytes(shape));
+  return {.bytes = ranks * own_bytes + (open_device ? ArenaSeats::bytes(ranks) : 0),
+          .make = [=, this](const std::shared_ptr<std::byte>& shared) {
+            make_board(shared, own_bytes, open_device ? open_device() : nullptr, initial);
+          }};
 }
 
 void PairwiseAveraging::check(Engine& engine, const Options& options) {
   MessageAverage::check(shape_of(options), engine.transport().max_tag());
 }
 
-void PairwiseAveraging::make_on_host(const std::shared_ptr<std::byte>& shared, const std::byte* initial) {
-  const ModelShape shape = shape_of(options_);
-  const std::size_t board_bytes = ModelBoard::bytes(shape);
-  std::vector<std::shared_ptr<std::byte>> boards;
-  std::vector<std::shared_ptr<std::byte>> models;
-  for (std::size_t local = 0; local < nodes_.neighbours(rank()).size(); ++local) {
-    boards.emplace_back(shared, shared.get() + local * (board_bytes + HostModels::bytes(shape)));
-    models.emplace_back(shared, boards.back().get() + board_bytes);
-  }
-  const std::size_t local = nodes_.local_rank_of(rank());
-  make_board(std::make_unique<HostModels>(memory_, shape, std::move(models), local), std::move(boards), initial);
-}
-
-void PairwiseAveraging::make_on_device(const std::shared_ptr<std::byte>& shared, std::shared_ptr<Executor> executor,
-                                       const std::byte* initial) {
+void PairwiseAveraging::make_board(const std::shared_ptr<std::byte>& shared, std::size_t own_bytes,
+                                   std::shared_ptr<Executor> device, const std::byte* initial) {
   const ModelShape shape = shape_of(options_);
   const std::size_t ranks = nodes_.neighbours(rank()).size();
+  const std::size_t own = nodes_.local_rank_of(rank());
   std::vector<std::shared_ptr<std::byte>> boards;
+  std::vector<std::shared_ptr<std::byte>> models;
   for (std::size_t local = 0; local < ranks; ++local) {
-    boards.emplace_back(shared, shared.get() + local * ModelBoard::bytes(shape));
+    boards.emplace_back(shared, shared.get() + local * own_bytes);
+    models.emplace_back(shared, boards.back().get() + ModelBoard::bytes(shape));
   }
-  const std::shared_ptr<std::byte> seats(shared, shared.get() + ranks * ModelBoard::bytes(shape));
-  auto models = std::make_unique<DeviceModels>(std::move(executor), shape, seats, ranks, nodes_.local_rank_of(rank()));
-  device_ = models.get();
-  make_board(std::move(models), std::move(boards), initial);
-}
-
-void PairwiseAveraging::make_board(std::unique_ptr<Models> models, std::vector<std::shared_ptr<std::byte>> boards,
-                                   const std::byte* initial) {
-  models_ = std::move(models);
-  board_ = std::make_unique<ModelBoard>(*models_, shape_of(options_), std::move(boards), nodes_.local_rank_of(rank()));
+  if (device) {
+    const std::shared_ptr<std::byte> seats(shared, shared.get() + ranks * own_bytes);
+    auto on_device = std::make_unique<DeviceModels>(std::move(device), shape, seats, ranks, own);
+    device_ = on_device.get();
+    models_ = std::move(on_device);
+  } else {
+    models_ = std::make_unique<HostModels>(memory_, shape, std::move(models), own);
+  }
+  board_ = std::make_unique<ModelBoard>(*models_, shape, std::move(boards), own);
   board_->assign(elements_, options_.count, initial);
   if (has_neighbors_elsewhere()) sent_ = models_->make_values();
 }

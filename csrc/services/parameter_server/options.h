@@ -64,6 +64,9 @@ struct UpdateOptions {
   double momentum = 0;                                ///< SGD
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< Adam
   double alpha = 0;                                   ///< elastic averaging, where workers push weights
+
+  /// Arrays as long as the weights: momentum (SGD), first and second moment (Adam).
+  std::size_t states() const { return rule == Rule::kAdam ? 2 : rule == Rule::kSgd && momentum != 0 ? 1 : 0; }
 };
 
 /// Where a server continues that takes over the weights of a former one, some of whose ranks have died.

@@ -82,7 +82,7 @@ class ParameterServer : public Service {
   std::optional<Included> included(std::size_t shard) const;
   /// Copies the weights of such a shard and the states of the update rule, in the accumulator type.
   void copy_arrays(std::size_t shard, std::byte* out) const { board_->shard(shard)->copy_arrays(out); }
-  std::size_t arrays() const { return 1 + UpdateRule(options_.update, layout_.elements().accumulator).states(); }
+  std::size_t arrays() const { return 1 + options_.update.states(); }
 
   void check_usable() override {
     Service::check_usable();

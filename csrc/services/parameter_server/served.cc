@@ -26,10 +26,8 @@ std::uint32_t flags_of(const Step& step) {
 
 Served::Served(Engine& engine, Memory& memory, Options options, Update update, const Nodes& nodes)
     : ParameterServer(engine, memory, std::move(options), nodes),
-      closed_ranks_(static_cast<std::size_t>(engine.size())),
-      open_ranks_(engine.size()),
       function_(std::move(update)),
-      transfers_(engine, memory, layout_),
+      transfers_(engine, layout_),
       questions_(layout_.shards()) {
   for (std::size_t s = 0; s < layout_.shards(); ++s) (is_local(options_.servers[s]) ? local_ : remote_).push_back(s);
   if (remote_.empty()) return;
@@ -103,7 +101,7 @@ bool Served::advance() {
   if (calls_) tell_failure();
   moved = advance_left() || moved;
   if (!offers_.empty()) moved = take_offers() || moved;
-  if (calls_ && all_closed_ && open_ranks_ == 0 && known(executor_).idle()) calls_->end();
+  if (calls_ && all_closed_ && have_all_closed() && known(executor_).idle()) calls_->end();
   return serve_readers() || moved;
 }
 
@@ -262,15 +260,14 @@ void Served::tell_servers(const Step& step) {
 }
 
 void Served::note_closed(Rank from) {
-  closed_ranks_[static_cast<std::size_t>(from)] = true;
-  --open_ranks_;
+  closed_ranks_.insert(from);
   if (!ledger_) return;
   if (const auto worker = layout_.worker_of(from)) {
     decisions_.clear();
     known(ledger_).leave(*worker, engine_->transport().now(), decisions_);
     publish();
   }
-  if (open_ranks_ > 0) return;
+  if (!have_all_closed()) return;
   all_closed_ = true;
   for (Rank r = 0; r < engine_->size(); ++r) {
     if (r != rank()) mailbox().send(r, messages::AllClosed{});
@@ -383,14 +380,6 @@ void Served::tell_closed() {
     if (r != rank()) mailbox().send(r, messages::Closed{});
   }
   note_closed(rank());
-}
-
-std::vector<Rank> Served::not_closed() const {
-  std::vector<Rank> ranks;
-  for (Rank r = 0; r < engine_->size(); ++r) {
-    if (!closed_ranks_[static_cast<std::size_t>(r)]) ranks.push_back(r);
-  }
-  return ranks;
 }
 
 }  // namespace pyc::server

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/rank_set.h"
 #include "services/parameter_server/executor.h"
 #include "services/parameter_server/granted_work.h"
 #include "services/parameter_server/parameter_server.h"
@@ -41,8 +42,8 @@ class Served final : public ParameterServer {
   Seconds deadline() const override;
   /// Messages of a rank arrive in order: a rank's requests before its Closed, the coordinator's decisions before
   /// AllClosed.
-  bool finished() const override { return all_closed_ && open_ranks_ == 0 && left_.empty() && is_idle(); }
-  std::vector<Rank> not_closed() const override;
+  bool finished() const override { return all_closed_ && have_all_closed() && left_.empty() && is_idle(); }
+  std::vector<Rank> not_closed() const override { return closed_ranks_.missing(engine_->size()); }
 
  protected:
   void tell_closed() override;
@@ -126,6 +127,7 @@ class Served final : public ParameterServer {
   void publish();
   void tell_servers(const Step& step);
   void note_closed(Rank rank);
+  bool have_all_closed() const { return closed_ranks_.count() == engine_->size(); }
   std::vector<Rank> awaited_ranks();
   void say_awaited(Rank to);
   void say_counts(Rank to);
@@ -133,8 +135,7 @@ class Served final : public ParameterServer {
   std::optional<Ledger> ledger_;  // the coordinator's
   std::vector<std::byte> ledger_memory_;
   Decisions decisions_;
-  std::vector<bool> closed_ranks_;
-  Rank open_ranks_;  // ranks that have not closed the server, including this one
+  RankSet closed_ranks_;
   Seconds next_look_ = 0;
 
   Update function_;                       // moved into the server's `calls_`

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/at_end.h"
 #include "core/error.h"
 #include "services/common/waiting.h"
 #include "services/parameter_server/known.h"
@@ -15,22 +16,6 @@ namespace {
 
 /// The distance of a reader behind the server's update. A reader is faster and would otherwise wait for each block.
 constexpr std::size_t kBlocksApart = 32;
-
-/// While this object lives, the server wakes the worker when its weights reach the version.
-class Awaiting {
- public:
-  Awaiting(std::atomic<Version>* awaited, Version version) : awaited_(awaited) {
-    if (awaited_ != nullptr) awaited_->store(version);
-  }
-  ~Awaiting() {
-    if (awaited_ != nullptr) awaited_->store(0);
-  }
-  Awaiting(const Awaiting&) = delete;
-  Awaiting& operator=(const Awaiting&) = delete;
-
- private:
-  std::atomic<Version>* const awaited_;
-};
 
 }  // namespace
 
@@ -194,7 +179,11 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
     if (pipeline.version() >= version && !ticket) ticket = pipeline.enter(false, rank());
     return ticket.has_value();
   };
-  const Awaiting awaiting(worker_ ? &shard.slot(*worker_).awaited : nullptr, version);
+  const auto wake_at = [&](Version awaited) {
+    if (worker_) shard.slot(*worker_).awaited.store(awaited);
+  };
+  wake_at(version);
+  const AtEnd is_awake([&] { wake_at(0); });
   try {
     wait_for(what, enter, limit);
     const Ticket& held = known(ticket);

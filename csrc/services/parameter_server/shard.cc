@@ -21,8 +21,8 @@ std::size_t slots_bytes(std::size_t workers) { return in_pages(workers * sizeof(
 std::size_t journal_bytes(std::size_t workers) { return sizeof(Shard::Journal) + workers * sizeof(Shard::JournalTerm); }
 
 /// With a block of the weights, of the states, and of the slot.
-std::size_t saved_bytes(std::size_t states) {
-  return in_pages(sizeof(Shard::SavedBlock)) + (2 + states) * Shard::kBlockBytes;
+std::size_t saved_bytes(const Layout& layout) {
+  return in_pages(sizeof(Shard::SavedBlock)) + (2 + layout.options().update.states()) * Shard::kBlockBytes;
 }
 
 /// A server makes one update after the other.
@@ -37,9 +37,9 @@ std::size_t writers(const Layout& layout) {
 }
 
 /// Before the weights.
-std::size_t before_bytes(const Layout& layout, std::size_t states) {
+std::size_t before_bytes(const Layout& layout) {
   return kPipelineBytes + slots_bytes(layout.workers()) +
-         in_pages(journal_count(layout) * journal_bytes(layout.workers())) + writers(layout) * saved_bytes(states);
+         in_pages(journal_count(layout) * journal_bytes(layout.workers())) + writers(layout) * saved_bytes(layout);
 }
 
 Pipeline::Shared& pipeline_at(std::byte* memory, bool first) {
@@ -49,9 +49,8 @@ Pipeline::Shared& pipeline_at(std::byte* memory, bool first) {
 }  // namespace
 
 std::size_t Shard::bytes(const Layout& layout, std::size_t shard) {
-  const std::size_t states = UpdateRule(layout.options().update, layout.elements().accumulator).states();
-  const std::size_t ranges = 1 + states + kRoles * layout.workers();
-  return before_bytes(layout, states) + ranges * in_pages(layout.count(shard) * layout.wide_bytes());
+  const std::size_t ranges = 1 + layout.options().update.states() + kRoles * layout.workers();
+  return before_bytes(layout) + ranges * in_pages(layout.count(shard) * layout.wide_bytes());
 }
 
 Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte* shared, bool first)
@@ -66,16 +65,15 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
       sum_(memory, {elements_.accumulator, elements_.accumulator}),
       scratch_(memory.allocate(kBlockBytes)),
       slots_(reinterpret_cast<Slot*>(shared + kPipelineBytes)),
-      weights_(shared + before_bytes(layout, rule_.states())),
+      weights_(shared + before_bytes(layout)),
       pipeline_(pipeline_at(shared, first), (count_ + block_count_ - 1) / block_count_) {
   std::byte* next = weights_ + stride_;
-  for (; states_.size() < rule_.states(); next += stride_) states_.push_back(next);
+  for (; states_.size() < layout.options().update.states(); next += stride_) states_.push_back(next);
   buffers_ = next;
   constexpr std::uint32_t kFirstRoles = 0U | 1U << 2U | 2U << 4U;
   constexpr std::size_t kHugePage = std::size_t{2} << 20U;
   // An update passes through tens of megabytes, so ask for huge pages.
-  if (stride_ >= kHugePage)
-    madvise(weights_, Shard::bytes(layout, shard) - before_bytes(layout, rule_.states()), MADV_HUGEPAGE);
+  if (stride_ >= kHugePage) madvise(weights_, Shard::bytes(layout, shard) - before_bytes(layout), MADV_HUGEPAGE);
   std::byte* at = shared + kPipelineBytes + slots_bytes(workers_);
   const std::size_t count = journal_count(layout);
   for (std::size_t i = 0; i < count; ++i, at += journal_bytes(workers_)) {
@@ -83,7 +81,7 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
     journals_.push_back({head, reinterpret_cast<JournalTerm*>(head + 1)});
   }
   at += in_pages(count * journal_bytes(workers_)) - count * journal_bytes(workers_);
-  for (std::size_t i = 0; i < writers(layout); ++i, at += saved_bytes(rule_.states())) {
+  for (std::size_t i = 0; i < writers(layout); ++i, at += saved_bytes(layout)) {
     auto* const head = first ? ::new (at) SavedBlock{} : reinterpret_cast<SavedBlock*>(at);
     saved_.push_back({head, at + in_pages(sizeof(SavedBlock))});
   }

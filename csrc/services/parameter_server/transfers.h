@@ -11,12 +11,9 @@
 #include <map>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "engine/engine.h"
-#include "engine/run.h"
-#include "memory/memory.h"
-#include "schedule/schedule.h"
+#include "engine/transfer.h"
 #include "services/parameter_server/layout.h"
 #include "services/parameter_server/messages.h"
 
@@ -26,7 +23,7 @@ class Transfers {
  public:
   enum class Kind : std::uint64_t { kGradient, kWeights };
 
-  Transfers(Engine& engine, Memory& memory, const Layout& layout) : engine_(engine), memory_(memory), layout_(layout) {}
+  Transfers(Engine& engine, const Layout& layout) : engine_(engine), layout_(layout) {}
   /// Call it first. Uses the tags of `collective`.
   void open(std::uint32_t collective) { collective_ = collective; }
 
@@ -51,29 +48,21 @@ class Transfers {
   bool idle() const { return open_ == 0; }
 
  private:
-  struct Plan {
-    Schedule schedule;
-    Slice values;
-    OpId release;
-  };
   /// One direction and kind of transfer with one rank.
   struct Way {
-    std::vector<Rank> peers;  // by rank of the plan
-    std::unique_ptr<Plan> plan;
-    std::unique_ptr<Run> run;
+    std::unique_ptr<Transfer> transfer;
     std::byte* data = nullptr;
     std::uint64_t number = 0;
     bool is_moving = false;
   };
   using Ways = std::map<std::pair<Rank, Kind>, Way>;
 
-  Way& way(Ways& ways, Rank peer, Kind kind, bool sends);
+  Way& way(Ways& ways, Rank peer, Kind kind, bool sends, std::uint64_t number, std::byte* data);
   std::size_t bytes_of(Rank giver, Rank taker, Kind kind) const;
-  void start(Way& way, bool present);
+  static void start(Way& way);
   bool finish(Ways& ways, const Done& done);
 
   Engine& engine_;
-  Memory& memory_;
   const Layout& layout_;
   std::uint32_t collective_ = 0;
   Ways sending_, receiving_;

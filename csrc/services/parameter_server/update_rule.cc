@@ -4,25 +4,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/error.h"
+#include "memory/numbers.h"
 #include "services/parameter_server/streaming.h"
 
 namespace pyc::server {
 namespace {
-
-// Callers' memory may be unaligned and have any declared type, so it is accessed by memcpy.
-
-template <class T>
-T load_at(const std::byte* from, std::size_t i) {
-  T value;
-  std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-  return value;
-}
-
-template <class T>
-void store_at(std::byte* into, std::size_t i, T value) {
-  std::memcpy(into + i * sizeof(T), &value, sizeof(T));
-}
 
 template <class T>
 void descend(std::byte* __restrict weights, const std::byte* __restrict gradient, std::size_t count, T rate) {
@@ -104,23 +90,11 @@ void average_elastically(std::byte* __restrict center, std::byte* __restrict wei
   }
 }
 
-template <class Action>
-void of_type(DataType type, Action action) {
-  if (type == DataType::kFloat32) return action(float{});
-  if (type == DataType::kFloat64) return action(double{});
-  throw InternalError("weights are neither float32 nor float64");
-}
-
 }  // namespace
-
-std::size_t UpdateRule::states() const {
-  if (options_.rule == Rule::kAdam) return 2;
-  return options_.rule == Rule::kSgd && options_.momentum != 0 ? 1 : 0;
-}
 
 void UpdateRule::apply(std::byte* weights, std::byte* const* state, const std::byte* gradient, std::size_t count,
                        Version number) const {
-  of_type(type_, [&](auto zero) {
+  of_float(type_, "weights", [&](auto zero) {
     using T = decltype(zero);
     const auto rate = static_cast<T>(options_.rate);
     if (options_.rule == Rule::kAdam) {
@@ -135,14 +109,14 @@ void UpdateRule::apply(std::byte* weights, std::byte* const* state, const std::b
 
 void UpdateRule::apply_and_give(std::byte* weights, const std::byte* gradient, std::byte* out,
                                 std::size_t count) const {
-  of_type(type_, [&](auto zero) {
+  of_float(type_, "weights", [&](auto zero) {
     using T = decltype(zero);
     descend_and_give<T>(weights, gradient, out, count, static_cast<T>(options_.rate));
   });
 }
 
 void UpdateRule::average(std::byte* center, std::byte* weights, std::size_t count) const {
-  of_type(type_, [&](auto zero) {
+  of_float(type_, "weights", [&](auto zero) {
     using T = decltype(zero);
     average_elastically<T>(center, weights, count, static_cast<T>(options_.alpha));
   });

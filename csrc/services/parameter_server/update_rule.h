@@ -18,10 +18,7 @@ class UpdateRule {
   /// `type`: of the weights, float32 or float64.
   UpdateRule(const UpdateOptions& options, DataType type) : options_(options), type_(type) {}
 
-  /// Number of state arrays, each as long as the weights: momentum (SGD), first and second moment (Adam).
-  std::size_t states() const;
-
-  /// Update `number`, from 1. `state[i]` has `count` elements, zero before the first update.
+  /// Update `number`, from 1. `state[i]`, of `options.states()`, has `count` elements, zero before the first update.
   void apply(std::byte* weights, std::byte* const* state, const std::byte* gradient, std::size_t count,
              Version number) const;
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/at_end.h"
 #include "core/hot.h"
 #include "core/relax.h"
 
@@ -44,13 +45,9 @@ PYC_HOT void BoardWait::spin(const News& news) const {
 
 bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt,
                       const News& news) const {
-  struct Waits {
-    explicit Waits(std::atomic<bool>& f) : flag(f) { flag.store(true, std::memory_order_relaxed); }
-    ~Waits() { flag.store(false, std::memory_order_relaxed); }
-    Waits(const Waits&) = delete;
-    Waits& operator=(const Waits&) = delete;
-    std::atomic<bool>& flag;
-  } const waits(board_->ranks().own().waits);
+  std::atomic<bool>& waits = board_->ranks().own().waits;
+  waits.store(true, std::memory_order_relaxed);
+  const AtEnd has_waited([&] { waits.store(false, std::memory_order_relaxed); });
   const auto now = [this] { return engine_.transport().now(); };
   Seconds next_check = now() + kCheckPeriod;
   const auto look_around = [&] {

@@ -53,7 +53,7 @@ class Leader {
   bool busy() const { return phase_ == Phase::kActive || phase_ == Phase::kRunning; }
   Seconds deadline() const { return grace_ends_; }
   bool finished() const { return phase_ == Phase::kEnded && draining_.empty(); }
-  std::vector<Rank> not_closed() const { return membership_.not_in(membership_.closed()); }
+  std::vector<Rank> not_closed() const { return membership_.closed().missing(nodes_.size()); }
   const Schedule& schedule() const { return plan_.schedule; }
   /// Memory of the runs, without the buffers of the board. Does not need the engine's lock.
   std::size_t memory_bytes() const { return memory_bytes_; }

@@ -38,14 +38,6 @@ class Membership {
   const RankSet& closed() const { return closed_; }
   bool all_left() const { return left_.count() == size_; }
 
-  std::vector<Rank> not_in(const RankSet& set) const {
-    std::vector<Rank> ranks;
-    for (Rank r = 0; r < size_; ++r) {
-      if (!set.contains(r)) ranks.push_back(r);
-    }
-    return ranks;
-  }
-
  private:
   Rank size_;
   std::uint64_t epoch_ = 0;

@@ -59,7 +59,7 @@ struct PartialAllreduceOptions {
   std::size_t history = 8;
   bool track_members = true;
   std::size_t segment_bytes = kSegmentBytes;
-  bool on_device = false;    // set by create_on_device
+  bool on_device = false;    // set by `create`
   bool recoverable = false;  // `recovery_state` may be called
   // Between nodes.
   std::string activation = "tree";
@@ -84,17 +84,15 @@ class PartialAllreduce final : public Collective {
   /// Collective over the engine's ranks; the ranks of a node must share a machine. Throws StallError as
   /// `Engine::compare` does. If one rank cannot allocate, all throw std::runtime_error; if the size overflows,
   /// std::length_error. The result keeps the engine alive.
+  ///
+  /// `open_device`: for arrays on devices. It returns the device; if it throws, all ranks throw. Call
+  /// `contribute_when_made` instead of `contribute`; `result` is memory of this rank's device. Data for other nodes
+  /// goes through host memory. If a rank's device fails, that rank throws DeviceError, and so does the next call of
+  /// every other rank, with the number of the failed rank.
   static std::shared_ptr<PartialAllreduce> create(std::shared_ptr<Engine> engine, ReductionMemory& memory,
                                                   Options options, const Nodes& nodes, Seconds timeout,
-                                                  const Engine::Interrupt& interrupt);
-
-  /// The same for arrays on devices: call `contribute_when_made` instead of `contribute`; `result` is memory of this
-  /// rank's device. Data for other nodes goes through host memory. If a rank's device fails, that rank throws
-  /// DeviceError, and so does the next call of every other rank, with the number of the failed rank. `open` returns the
-  /// device; if it throws, all ranks throw.
-  static std::shared_ptr<PartialAllreduce> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
-                                                            Options options, const Nodes& nodes, Seconds timeout,
-                                                            const Engine::Interrupt& interrupt);
+                                                  const Engine::Interrupt& interrupt,
+                                                  const OpenDevice& open_device = {});
 
   /// The same without agreement, which the caller must ensure. `shared` has `bytes_of_board` bytes and is the same on
   /// all ranks of a node, whose leader joins first. Every rank must create the same collectives in the same order.
@@ -176,6 +174,8 @@ class PartialAllreduce final : public Collective {
   void receive_pending();
   /// Makes `result` of accumulators, to be divided; of none: the identity.
   void set_result(const std::byte* values, std::size_t divisor) { results_.set_result(values, divisor); }
+  /// The number of this rank's contributions, which is the sequence number of the newest.
+  std::uint64_t contributions() const { return sequence_; }
   /// The sequence number of this rank's newest contribution in a completed round; 0: none, or unknown at the moment.
   std::uint64_t delivered();
 

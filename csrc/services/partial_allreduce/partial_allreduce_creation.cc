@@ -75,52 +75,40 @@ std::size_t PartialAllreduce::bytes_of_board(const Options& options, const Nodes
 
 std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engine> engine, ReductionMemory& memory,
                                                            Options options, const Nodes& nodes, Seconds timeout,
-                                                           const Engine::Interrupt& interrupt) {
+                                                           const Engine::Interrupt& interrupt,
+                                                           const OpenDevice& open_device) {
   Engine& e = *engine;
+  options.on_device = open_device != nullptr;
+  options = normalized(std::move(options));
   // An overflow on any node must throw on all ranks, so that no rank waits for the others.
   for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);
-  const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
+  const BoardShape shape = shape_of(options, nodes, e.rank());
+  const std::size_t board_bytes = round_up(Board::bytes(shape), BoardMemory::kLine);
+  const std::size_t seat_bytes = open_device ? ArenaSeats::bytes(shape.local_ranks()) : 0;
   // The engine learns of the collective only after all ranks have succeeded.
   std::shared_ptr<PartialAllreduce> made;
   std::optional<PartialAllreducePlan> plan;
   const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
-    made.reset(new PartialAllreduce(e, memory, normalized(options), nodes, shared));
-    plan = made->plan();
-  };
-  share_memory(e, nodes, bytes, "the board of '" + options.name + "'", prepare, timeout, interrupt);
-  return enroll(std::move(engine), std::move(made), std::move(plan));
-}
-
-std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared_ptr<Engine> engine,
-                                                                     const OpenDevice& open, Options options,
-                                                                     const Nodes& nodes, Seconds timeout,
-                                                                     const Engine::Interrupt& interrupt) {
-  Engine& e = *engine;
-  options.on_device = true;
-  options = normalized(std::move(options));
-  for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);
-  const BoardShape shape = shape_of(options, nodes, e.rank());
-  const std::size_t local = nodes.local_rank_of(e.rank());
-  const std::size_t board_bytes = round_up(Board::bytes(shape), BoardMemory::kLine);
-  const std::size_t seat_bytes = ArenaSeats::bytes(shape.local_ranks());
-  std::shared_ptr<PartialAllreduce> made;
-  std::optional<PartialAllreducePlan> plan;
-  const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
+    if (!open_device) {
+      made.reset(new PartialAllreduce(e, memory, options, nodes, shared));
+      plan = made->plan();
+      return;
+    }
     const std::shared_ptr<std::byte> seats(shared, shared->data() + board_bytes);
-    const std::shared_ptr<Executor> executor = open();
+    const std::shared_ptr<Executor> executor = open_device();
     auto handover = std::make_unique<DeviceHandover>(*executor, options.count * size_of(options.type));
-    auto device = std::make_unique<DeviceBuffers>(executor, shape, local, seats);
-    DeviceMemory& memory = device->memory();
-    made.reset(new PartialAllreduce(e, memory, options, nodes, shared, std::move(device), std::move(handover)));
+    auto device = std::make_unique<DeviceBuffers>(executor, shape, nodes.local_rank_of(e.rank()), seats);
+    DeviceMemory& own = device->memory();
+    made.reset(new PartialAllreduce(e, own, options, nodes, shared, std::move(device), std::move(handover)));
     made->results_.reserve(kResultsHeld);
     plan = made->plan();
     if (!plan) return;
     const std::size_t runs = kRunsInFlight + 1;  // and one that is armed
-    made->staging_ = std::make_unique<Staging>(*executor, &memory, shape.buffer_bytes(), runs, plan->pieces);
+    made->staging_ = std::make_unique<Staging>(*executor, &own, shape.buffer_bytes(), runs, plan->pieces);
   };
   const std::string what = "the board of '" + options.name + "'";
   share_memory(e, nodes, board_bytes + seat_bytes, what, prepare, timeout, interrupt);
-  map_together(e, what, *made->device_, timeout, interrupt);
+  if (open_device) map_together(e, what, *made->device_, timeout, interrupt);
   return enroll(std::move(engine), std::move(made), std::move(plan));
 }
 

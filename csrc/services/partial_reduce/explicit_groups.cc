@@ -33,12 +33,6 @@ ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& node
       reports_(static_cast<std::size_t>(engine.size())),
       called_(engine.transport().now()) {}
 
-void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
-                            std::uint32_t caller, Seconds timeout, const Engine::Interrupt& interrupt) {
-  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = false, .caller = caller}, timeout,
-          interrupt);
-}
-
 void ExplicitGroups::refuse_call(const std::vector<Rank>& members, const std::string& reason) {
   engine_->exclusively([&] {
     check_usable();
@@ -46,15 +40,13 @@ void ExplicitGroups::refuse_call(const std::vector<Rank>& members, const std::st
   });
 }
 
-void ExplicitGroups::reduce_on_device(const std::shared_ptr<Executor>& device, const std::vector<Rank>& members,
-                                      const GroupData& data, const std::string& algorithm, std::uint32_t caller,
-                                      Seconds timeout, const Engine::Interrupt& interrupt) {
+void ExplicitGroups::reduce_on_device(const std::shared_ptr<Executor>& device, const Wanted& wanted, Seconds timeout,
+                                      const Engine::Interrupt& interrupt) {
   engine_->check();
   const Seconds begin = engine_->transport().now();
-  on_device(members, [&] { make_room(device, data); });
+  on_device(wanted.members, [&] { make_room(device, wanted.data); });
   const Seconds rest = timeout < 0 ? timeout : std::max(timeout - (engine_->transport().now() - begin), 0.0);
-  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = true, .caller = caller}, rest,
-          interrupt);
+  reduce(wanted, rest, interrupt);
 }
 
 /// Without the progress lock, because a driver may take long to allocate.
@@ -87,7 +79,7 @@ void ExplicitGroups::check_usable() const {
                     ", was given up");
 }
 
-void ExplicitGroups::perform(const Handshake::Wanted& wanted, Seconds timeout, const Engine::Interrupt& interrupt) {
+void ExplicitGroups::reduce(const Wanted& wanted, Seconds timeout, const Engine::Interrupt& interrupt) {
   engine_->check();
   const InCall in_call(in_call_);
   engine_->exclusively([this] { check_usable(); });
@@ -116,7 +108,7 @@ void ExplicitGroups::build_plan(const GroupRuns::Kind& kind) {
 }
 
 /// Makes all checks and allocations before the first message to other members.
-void ExplicitGroups::come(const Handshake::Wanted& wanted, std::size_t piece) {
+void ExplicitGroups::come(const Wanted& wanted, std::size_t piece) {
   check_usable();
   on_board_ = wanted.algorithm == "board";
   on_device_ = wanted.on_device;

@@ -32,12 +32,13 @@ class ExplicitGroups final : public Collective {
   /// Once per engine. The result keeps the engine alive.
   static std::shared_ptr<ExplicitGroups> join(std::shared_ptr<Engine> engine, Memory& memory, const Nodes& nodes);
 
-  /// Collective among `members` (ascending, with this rank). `algorithm` is the same on all; "board" is shared memory,
-  /// and throws std::runtime_error if that is unavailable. Throws StallError with the missing ranks after `timeout`
-  /// seconds (negative: unlimited), RankFailedError with the dead ranks of this node, MismatchError, or ClosedError.
-  /// After an error the P-Reduce may still be performed, see `uses`. `caller` is an index in kCallers.
-  void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
-              std::uint32_t caller, Seconds timeout, const Engine::Interrupt& interrupt);
+  using Wanted = Handshake::Wanted;
+
+  /// Collective among the members. The algorithm is the same on all; "board" is shared memory, and throws
+  /// std::runtime_error if that is unavailable. Throws StallError with the missing ranks after `timeout` seconds
+  /// (negative: unlimited), RankFailedError with the dead ranks of this node, MismatchError, or ClosedError. After an
+  /// error the P-Reduce may still be performed, see `uses`.
+  void reduce(const Wanted& wanted, Seconds timeout, const Engine::Interrupt& interrupt);
   /// The other members' calls throw MismatchError with the reason. Later P-Reduces are not affected.
   void refuse_call(const std::vector<Rank>& members, const std::string& reason);
   /// Runs `action` on a device before `members` reduce on it. If the device fails, they learn of it, and this rank
@@ -53,8 +54,7 @@ class ExplicitGroups final : public Collective {
     }
   }
   /// Like `reduce`, without "board", for values on a device. Throws std::runtime_error if a member's device fails.
-  void reduce_on_device(const std::shared_ptr<Executor>& device, const std::vector<Rank>& members,
-                        const GroupData& data, const std::string& algorithm, std::uint32_t caller, Seconds timeout,
+  void reduce_on_device(const std::shared_ptr<Executor>& device, const Wanted& wanted, Seconds timeout,
                         const Engine::Interrupt& interrupt);
 
   /// Whether a P-Reduce may still read and write these values.
@@ -83,12 +83,11 @@ class ExplicitGroups final : public Collective {
 
   bool is_under_way() const { return stage_ != Stage::kEnded; }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
-  void perform(const Handshake::Wanted& wanted, Seconds timeout, const Engine::Interrupt& interrupt);
   void refuse(const std::vector<Rank>& members, const std::string& text);
   void make_room(const std::shared_ptr<Executor>& device, const GroupData& data);
   void build_plan(const GroupRuns::Kind& kind);
   void check_usable() const;
-  void come(const Handshake::Wanted& wanted, std::size_t piece);
+  void come(const Wanted& wanted, std::size_t piece);
   void wait(Seconds timeout, const Engine::Interrupt& interrupt);
   bool begin();
   void attach_all();

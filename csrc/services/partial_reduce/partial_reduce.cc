@@ -24,39 +24,24 @@ std::size_t piece_of(const GroupData& data, const PartialReduceOptions& options)
 
 std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                      const Nodes& nodes, Seconds timeout,
-                                                     const Engine::Interrupt& interrupt) {
-  std::shared_ptr<PartialReduce> made(new PartialReduce(*engine, memory, std::move(options), nodes));
-  PartialReduce& m = *made;
-  OnNode on_node{.bytes = 0, .make = [](const std::shared_ptr<std::byte>&) {}};
-  if (nodes.count() < nodes.size()) {
-    on_node = {.bytes = m.local_ranks() * GroupBoard::bytes(m.slot_bytes()),
-               .make = [&m](const std::shared_ptr<std::byte>& shared) { m.make_board(shared); }};
-  }
-  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
-}
-
-std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<Engine> engine,
-                                                               const OpenDevice& open_device, Options options,
-                                                               const Nodes& nodes, Seconds timeout,
-                                                               const Engine::Interrupt& interrupt) {
+                                                     const Engine::Interrupt& interrupt,
+                                                     const OpenDevice& open_device) {
   Engine& e = *engine;
-  options.on_device = true;
-  std::shared_ptr<PartialReduce> made(new PartialReduce(e, host_memory(), std::move(options), nodes));
+  options.on_device = open_device != nullptr;
+  std::shared_ptr<PartialReduce> made(new PartialReduce(e, memory, std::move(options), nodes));
   PartialReduce& m = *made;
-  const auto use_device = [&] {
-    m.device_ =
-        std::make_unique<GroupDevice>(open_device(), m.data_of(nullptr, 0), nodes.count() > 1, m.options_.piece_bytes);
+  const bool has_board = nodes.count() < nodes.size();
+  const auto make = [&](const std::shared_ptr<std::byte>& shared) {
+    if (open_device) {
+      m.device_ = std::make_unique<GroupDevice>(open_device(), m.data_of(nullptr, 0), nodes.count() > 1,
+                                                m.options_.piece_bytes);
+    }
+    if (has_board) m.make_board(shared);
   };
-  OnNode on_node{.bytes = 0, .make = [&](const std::shared_ptr<std::byte>&) { use_device(); }};
-  if (nodes.count() < nodes.size()) {
-    const auto make = [&](const std::shared_ptr<std::byte>& shared) {
-      use_device();
-      m.make_board_on_device(shared);
-    };
-    on_node = {.bytes = m.local_ranks() * GroupBoard::bytes(0) + ArenaSeats::bytes(m.local_ranks()),
-               .make = make,
-               .complete = [&] { map_together(e, m.what_is_made(), *m.device_->slots(), timeout, interrupt); }};
-  }
+  const auto complete = [&] {
+    if (open_device && has_board) map_together(e, m.what_is_made(), *m.device_->slots(), timeout, interrupt);
+  };
+  const OnNode on_node{.bytes = has_board ? m.board_bytes() : 0, .make = make, .complete = complete};
   return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
@@ -79,36 +64,35 @@ void PartialReduce::check(Engine& engine, Memory& memory, const Options& options
 PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
     : Service(engine, nodes, "partial reduce", options.name), memory_(memory), options_(std::move(options)) {}
 
-std::size_t PartialReduce::slot_bytes() const {
-  const GroupData data = data_of(nullptr, 0);
-  return std::min(data.length() * size_of(data.elements().accumulator), GroupBoard::kLongestSlot);
+/// Of a rank: a head, with its slot if that is on the host.
+std::size_t PartialReduce::head_bytes() const { return GroupBoard::bytes(options_.on_device ? 0 : slot_bytes()); }
+
+std::size_t PartialReduce::board_bytes() const {
+  return local_ranks() * head_bytes() + (options_.on_device ? ArenaSeats::bytes(local_ranks()) : 0);
 }
 
-void PartialReduce::make_board(const std::shared_ptr<std::byte>& shared) {
-  const std::size_t ranks = local_ranks();
-  const auto memory_of = [&](std::size_t local) {
-    return std::shared_ptr<std::byte>(shared, shared.get() + local * GroupBoard::bytes(slot_bytes()));
-  };
-  const std::size_t own = nodes_.local_rank_of(rank());
-  auto slots = std::make_unique<HostSlots>(memory_, ranks, own, slot_bytes());
-  board_ = std::make_unique<GroupBoard>(std::move(slots), ranks, own, memory_of(own));
-  for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, memory_of(local));
+std::size_t PartialReduce::slot_bytes() const {
+  const GroupData data = data_of(nullptr, 0);
+  const std::size_t width = size_of(data.elements().accumulator);
+  if (!options_.on_device) return std::min(data.length() * width, GroupBoard::kLongestSlot);
+  return std::min(checked_product(std::max<std::size_t>(data.count, 1), width), DeviceSlots::kLongestSlot);
 }
 
 /// The shared memory has the heads of all ranks, then their ArenaSeats.
-void PartialReduce::make_board_on_device(const std::shared_ptr<std::byte>& shared) {
+void PartialReduce::make_board(const std::shared_ptr<std::byte>& shared) {
   const std::size_t ranks = local_ranks();
   const std::size_t own = nodes_.local_rank_of(rank());
   const auto head_of = [&](std::size_t local) {
-    return std::shared_ptr<std::byte>(shared, shared.get() + local * GroupBoard::bytes(0));
+    return std::shared_ptr<std::byte>(shared, shared.get() + local * head_bytes());
   };
-  const std::shared_ptr<std::byte> seats(shared, shared.get() + ranks * GroupBoard::bytes(0));
-  const GroupData data = data_of(nullptr, 0);
-  const std::size_t wanted =
-      checked_product(std::max<std::size_t>(data.count, 1), size_of(data.elements().accumulator));
-  auto slots = std::make_unique<DeviceSlots>(device_->executor(), ranks, own,
-                                             std::min(wanted, DeviceSlots::kLongestSlot), seats);
-  device_->use(*slots);
+  std::unique_ptr<GroupSlots> slots;
+  if (device_) {
+    auto on_device = std::make_unique<DeviceSlots>(device_->executor(), ranks, own, slot_bytes(), head_of(ranks));
+    device_->use(*on_device);
+    slots = std::move(on_device);
+  } else {
+    slots = std::make_unique<HostSlots>(memory_, ranks, own, slot_bytes());
+  }
   board_ = std::make_unique<GroupBoard>(std::move(slots), ranks, own, head_of(own));
   for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, head_of(local));
 }

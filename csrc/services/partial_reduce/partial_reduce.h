@@ -53,15 +53,13 @@ class PartialReduce final : public Service {
   /// before the ranks compare options, so that all learn of it.
   static void check(Engine& engine, Memory& memory, const Options& options);
 
+  using OpenDevice = std::function<std::shared_ptr<Executor>()>;
   /// Collective over the engine's ranks; the ranks of a node must share a machine. Throws StallError like
   /// `Engine::compare`, and std::runtime_error on all ranks if one lacks memory. The result keeps the engine alive.
+  /// `open_device`: for values on devices; returns this rank's. If it throws on one rank, all ranks fail.
   static std::shared_ptr<PartialReduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
-                                               const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// Like `create`, for values on devices. `open` returns this rank's device; if it throws on one rank, all ranks fail.
-  using OpenDevice = std::function<std::shared_ptr<Executor>()>;
-  static std::shared_ptr<PartialReduce> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
-                                                         Options options, const Nodes& nodes, Seconds timeout,
-                                                         const Engine::Interrupt& interrupt);
+                                               const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt,
+                                               const OpenDevice& open_device = {});
 
   /// Requests a group, and returns when a group that answers is performed: `values` are then its average. `group`: the
   /// members by the rule. On a device no stream may use `values` during the call. Throws StallError after `timeout`
@@ -105,10 +103,11 @@ class PartialReduce final : public Service {
   PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
   std::size_t slot_bytes() const;
+  std::size_t head_bytes() const;
+  std::size_t board_bytes() const;
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
   std::size_t local_ranks() const { return nodes_.neighbours(rank()).size(); }
   void make_board(const std::shared_ptr<std::byte>& shared);
-  void make_board_on_device(const std::shared_ptr<std::byte>& shared);
   void open() override;
   void tell_closed() override;
   void receive(Rank from, ConstBytes message) override;

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Dataset", "Examples", "chunks"]
-
 
 class Examples(Protocol):
     """An array whose first axis is the examples, or an object that makes examples when it is indexed."""

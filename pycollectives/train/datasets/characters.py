@@ -13,8 +13,6 @@ import numpy as np
 from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .base import Dataset
 
-__all__ = ["characters"]
-
 MODULES = ("argparse", "difflib", "doctest", "inspect", "optparse", "subprocess", "tarfile", "threading", "typing")
 SYMBOLS = "\n" + "".join(map(chr, range(32, 127)))
 """A character is its place here; every other character is a space."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Images", "cifar10"]
-
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = "test_batch.bin"
 RECORD = 1 + 3 * 32 * 32
@@ -40,7 +38,6 @@ class Images:
         self.shape = (len(files) * self._per_file, 3, 32, 32)
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return self.shape[0]
 
     def __getitem__(self, which: NDArray[np.intp] | slice, /) -> NDArray[np.float32]:

@@ -13,8 +13,6 @@ import numpy as np
 from ...support.extras import how_to_install
 from .base import Dataset
 
-__all__ = ["digits"]
-
 FILE = ("datasets", "data", "digits.csv.gz")
 """In scikit-learn: a line per image, 64 pixels from 0 to 16 and the label."""
 

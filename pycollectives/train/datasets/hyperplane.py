@@ -21,8 +21,6 @@ from .base import Dataset, chunks
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Points", "hyperplane"]
-
 LEVEL = np.float32(1 / np.sqrt((256**2 - 1) / 12))  # 256 levels one apart have this inverse of a standard deviation
 
 
@@ -37,7 +35,6 @@ class Points:
         self._start = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
 
     def __len__(self) -> int:
-        """Return the number of points."""
         return self.shape[0]
 
     def __getitem__(self, which: NDArray[np.intp] | slice, /) -> NDArray[np.float32]:

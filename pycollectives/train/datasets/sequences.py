@@ -19,8 +19,6 @@ from .base import Dataset
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["frame_counts", "sequences"]
-
 SHORTEST, LONGEST, MEAN, DEVIATION = 29, 1776, 187.0, 97.0
 
 

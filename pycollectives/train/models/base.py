@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from ..datasets.base import Examples
 
-__all__ = ["Model", "Score"]
-
 
 class Score(NamedTuple):
     """The loss and the accuracy of a model on a set of examples."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from ..datasets.base import Dataset, Examples
 
-__all__ = ["Hyperplane"]
-
 
 class Hyperplane(Model):
     """The mean squared error of w . x + b: 8 193 weights in 8 192 dimensions, b last.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float32]
 
-__all__ = ["MLP"]
-
 
 class MLP(Model):
     """`depth` hidden layers of `hidden` neurons.
@@ -62,7 +60,6 @@ class MLP(Model):
         return -float(self._log_probabilities[np.arange(len(inputs)), self._labels].mean())
 
     def backward(self) -> None:
-        """Write the gradient of the last loss."""
         delta = np.exp(self._log_probabilities)
         delta[np.arange(len(delta)), self._labels] -= 1
         delta /= len(delta)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..models.base import Model
     from ..optimizers import Optimizer
 
-__all__ = ["A2cid2", "AdPsgd"]
-
 
 class AdPsgd(Synchronizer):
     """`topology`: the name of a symmetric graph; `pace` and `acceleration`: as of `Communicator.pairwise_averaging`."""
@@ -57,7 +55,6 @@ class AdPsgd(Synchronizer):
 
     @classmethod
     def why_staged(cls) -> str:
-        """Return why pairwise averaging needs models on the host; empty if it accepts a device."""
         return why_staged()
 
     @classmethod
@@ -86,13 +83,11 @@ class AdPsgd(Synchronizer):
         self._joined()
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Give every rank the mean of all ranks' weights."""
         averaging = self._joined()
         averaging.equalize()
         averaging.read(weights)
 
     def close(self) -> None:
-        """Leave the neighbors."""
         if self._averaging is not None:
             self._averaging.leave()
 

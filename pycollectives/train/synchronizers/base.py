@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..models.base import Model
     from ..optimizers import Optimizer
 
-__all__ = ["GradientSynchronizer", "Outcome", "Synchronizer", "WeightSynchronizer"]
-
 
 class Outcome(NamedTuple):
     """The result of one step on a rank.
@@ -82,12 +80,12 @@ class Synchronizer:
 
     @classmethod
     def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
-        """Return the options for the ranks that are left after a death: no more arrivals or members than these."""
+        """Return the `options` for the `ranks` that are left after a death: no more arrivals or members than these."""
         return options
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated | None:
-        """Return the simulator of this method for its options; None: there is none.
+        """Return the simulator of this method for its `options`; None: there is none.
 
         `seed` is always among the options.
         """
@@ -96,7 +94,7 @@ class Synchronizer:
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
         """Prepare step `number`, and return the number of the step to take.
 
-        The method may wait for other ranks, and replace the weights at which the gradient is computed. A rank that is
+        The method may wait for other ranks, and replace the `weights` at which the gradient is computed. A rank that is
         behind may skip steps by returning a larger number: the loop leaves out their batches, and schedule, metrics
         and checkpoints continue from that number. If replicas settle or training ends before that number, the rank
         takes no step, and the loop calls `leave` next.
@@ -104,24 +102,27 @@ class Synchronizer:
         return number
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Change `model.weights` in step `number`, given `model.gradient`; this may wait for other ranks.
+        """Change the weights of `model` in step `number`, given `model.gradient`; this may wait for other ranks.
 
         A method with another update rule, such as a parameter server, does not use `optimizer`.
         """
         optimizer.update(model.weights, model.gradient, number)
 
     def agree(self, stop: bool) -> bool:
-        """Return whether to stop after this step. If ranks wait for each other in every step, all return the same."""
+        """Return whether to stop after this step; `stop` is this rank's wish.
+
+        If ranks wait for each other in every step, all return the same.
+        """
         return stop
 
     def leave(self) -> None:
         """Leave: no rank waits for this one any longer. Does not wait, because others may have many steps left."""
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Apply all outstanding data after step `number`. Collective, after all ranks have left."""
+        """Apply all outstanding data to `model`, by `optimizer`, after step `number`. Collective; all have left."""
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Make all replicas equal, after `flush`. Collective."""
+        """Make the `weights` of all replicas equal, after `flush`. Collective."""
 
     def rejoin(self) -> None:
         """Take part again after `equalize`; called if training continues. Collective."""
@@ -134,7 +135,7 @@ class GradientSynchronizer(Synchronizer):
     """A method whose ranks exchange gradients: override `combine`, and `owed` if gradients may be late."""
 
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the gradient for the update rule, from this rank's gradient; valid until the next call."""
+        """Return the gradient for the update rule, from this rank's `gradient`; valid until the next call."""
         return gradient
 
     def owed(self) -> NDArray[np.float32] | None:
@@ -162,7 +163,7 @@ class WeightSynchronizer(Synchronizer):
         self.comm = comm
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
-        """Replace the weights by an average with those of other ranks, after the update of step `number`."""
+        """Replace the `weights` by an average with other ranks' weights, after the update of step `number`."""
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Apply this rank's gradient, then `average` the weights."""
@@ -170,5 +171,4 @@ class WeightSynchronizer(Synchronizer):
         self.average(model.weights, number)
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Give every rank the mean of all ranks' weights."""
         average(self.comm.mpi_comm, weights)

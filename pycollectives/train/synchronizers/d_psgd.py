@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..models.base import Model
     from ..optimizers import Optimizer
 
-__all__ = ["DPsgd"]
-
 
 class DPsgd(WeightSynchronizer):
     """`topology`: the name of a graph, as of `pycollectives.topology.NAMES`; `weights`: of its neighbors."""
@@ -43,15 +41,12 @@ class DPsgd(WeightSynchronizer):
         optimizer.update(model.weights, model.gradient, number)
 
     def leave(self) -> None:
-        """Leave: the neighbors continue without this rank."""
         self._averaging.leave()
 
     def rejoin(self) -> None:
-        """Average with the neighbors again."""
         self._averaging = self._join()
 
     def close(self) -> None:
-        """Leave the neighbors."""
         self._averaging.leave()
 
     def _join(self) -> NeighborAveraging:

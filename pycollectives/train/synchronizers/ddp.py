@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from ...communicator import Communicator
     from ..models.base import Model
 
-__all__ = ["Ddp"]
-
 
 class Ddp(Synchronizer):
     """For models of PyTorch."""
@@ -37,7 +35,6 @@ class Ddp(Synchronizer):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate rounds of all ranks."""
         return Simulated("allreduce", {"policy": Full()})
 
     def agree(self, stop: bool) -> bool:
@@ -45,5 +42,4 @@ class Ddp(Synchronizer):
         return any_of(self._comm, stop)
 
     def close(self) -> None:
-        """Leave the process group."""
         self._distributed.close()

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ...support.typing import Late, Missed
     from ..models.base import Model
 
-__all__ = ["DEFAULT_POLICY", "Eager"]
-
 DEFAULT_POLICY = "quorum"
 
 
@@ -64,12 +62,10 @@ class Eager(GradientSynchronizer):
 
     @classmethod
     def why_staged(cls) -> str:
-        """Return why the partial allreduce needs arrays on the host; empty if it accepts a device."""
         return why_staged()
 
     @classmethod
     def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
-        """Return the options with a policy that waits for at most all ranks."""
         option = options.get("policy")
         if option is not None:
             policy = _policy(option, policies.DEFAULT_SEED)
@@ -82,7 +78,6 @@ class Eager(GradientSynchronizer):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate rounds of the policy."""
         policy = _policy(options.get("policy", DEFAULT_POLICY), options["seed"])
         said = {key: options[key] for key in options if key in ("late", "max_staleness")}
         return Simulated("allreduce", {"policy": policy, **said})
@@ -95,7 +90,6 @@ class Eager(GradientSynchronizer):
         return mean
 
     def leave(self) -> None:
-        """Begin the flush."""
         self._mean.start_flush()
 
     def owed(self) -> NDArray[np.float32] | None:
@@ -103,11 +97,9 @@ class Eager(GradientSynchronizer):
         return self._mean.write_to(self._gradient) if self._mean.flush() else None
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Average the models."""
         average_over_all(self._comm.mpi_comm, weights)
 
     def close(self) -> None:
-        """Leave the partial allreduce."""
         self._mean.leave()
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..models.base import Model
     from ..optimizers import Optimizer
 
-__all__ = ["Hop"]
-
 DEFAULT_TOPOLOGY = "ring-based"
 DEFAULT_MODE = "standard"
 DEFAULT_MAX_IG = 5
@@ -104,11 +102,9 @@ class Hop(WeightSynchronizer):
         self._joined.leave()
 
     def rejoin(self) -> None:
-        """Start again from the weights that all ranks have."""
         self._joined = None
 
     def close(self) -> None:
-        """Leave the neighbors."""
         if self._joined is not None:
             self._joined.leave()
 

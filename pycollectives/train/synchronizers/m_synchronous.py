@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ...communicator import Communicator
     from ..models.base import Model
 
-__all__ = ["MSynchronous"]
-
 
 class MSynchronous(Eager):
     """Eager-SGD whose rounds have m arrivals, without late gradients, divided by those in the round."""
@@ -29,7 +27,6 @@ class MSynchronous(Eager):
 
     @classmethod
     def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
-        """Return the options with at most all ranks in a round."""
         return {**options, "m": min(options["m"], ranks)}
 
     @classmethod

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..models.base import Model
     from ..optimizers import Optimizer
 
-__all__ = ["Eamsgd", "ParameterServer"]
-
 DEFAULT_SYNC = "bsp"
 DEFAULT_PERIOD = 4
 
@@ -46,7 +44,6 @@ class Served(Synchronizer):
 
     @classmethod
     def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
-        """Return the options with at most as many servers as ranks."""
         servers = options.get("servers")
         return {**options, "servers": min(servers, ranks)} if isinstance(servers, int) else options
 
@@ -56,7 +53,6 @@ class Served(Synchronizer):
         return number
 
     def leave(self) -> None:
-        """Let no rank wait for this one."""
         self._join().suspend()
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
@@ -65,12 +61,10 @@ class Served(Synchronizer):
         broadcast(self._comm.mpi_comm, weights)
 
     def rejoin(self) -> None:
-        """Start again from the weights that all ranks have."""
         self.close()
         self._joined = None
 
     def close(self) -> None:
-        """Leave permanently."""
         if self._joined is not None:
             self._joined.leave()
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ...partial_reduce.collective import PartialReduce
     from ..models.base import Model
 
-__all__ = ["Ripples"]
-
 
 class Ripples(WeightSynchronizer):
     """`groups`: random, smart, punctual or static; `every`: steps between two P-Reduces (Fig. 16).
@@ -61,12 +59,10 @@ class Ripples(WeightSynchronizer):
 
     @classmethod
     def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
-        """Return the options with groups of at most all ranks."""
         return {**options, "size": min(options["size"], max(2, ranks))} if "size" in options else options
 
     @classmethod
     def why_staged(cls) -> str:
-        """Return why P-Reduce needs weights on the host; empty if it accepts a device."""
         return why_staged()
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
@@ -82,11 +78,9 @@ class Ripples(WeightSynchronizer):
         self._weights.leave()
 
     def rejoin(self) -> None:
-        """Form groups again."""
         self._weights = self._join()
 
     def close(self) -> None:
-        """Leave the groups."""
         self._weights.leave()
 
     def _join(self) -> PartialReduce:

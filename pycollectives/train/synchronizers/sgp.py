@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..models.base import Model
     from ..optimizers import Optimizer
 
-__all__ = ["Sgp"]
-
 
 class Sgp(WeightSynchronizer):
     """`topology`: the name of a graph, as of `pycollectives.topology.NAMES`; `overlap`: 0, or 1 step.
@@ -56,11 +54,9 @@ class Sgp(WeightSynchronizer):
         weights[...] = scaled
 
     def rejoin(self) -> None:
-        """Send shares again."""
         self._push_sum = self._join()
 
     def close(self) -> None:
-        """Leave the neighbors."""
         self._push_sum.leave()
 
     def _join(self) -> PushSum:

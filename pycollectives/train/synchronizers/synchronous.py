@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...communicator import Communicator
     from ..models.base import Model
 
-__all__ = ["Synchronous"]
-
 
 class Synchronous(GradientSynchronizer):
     """Gradients are averaged by MPI_Allreduce."""
@@ -40,7 +38,6 @@ class Synchronous(GradientSynchronizer):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate rounds of all ranks."""
         return Simulated("allreduce", {"policy": Full()})
 
     def agree(self, stop: bool) -> bool:

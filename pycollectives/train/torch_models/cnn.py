@@ -12,8 +12,6 @@ from .network import TorchModel
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
 
-__all__ = ["CNN"]
-
 
 class CNN(TorchModel):
     """Two convolutions of `width` and 2 `width` channels, each with ReLU, then pooling by 2 and a linear layer."""

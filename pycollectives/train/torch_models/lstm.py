@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..datasets.base import Dataset
 
-__all__ = ["LSTM"]
-
 
 class LSTM(TorchModel):
     """One layer of `hidden` cells. Its state after the last step of a sequence is classified.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...torch.means import Memory
     from ..datasets.base import Examples
 
-__all__ = ["TorchModel"]
-
 
 class TorchModel(Model):
     """A network that classifies, with the cross-entropy loss. Its inputs are all arrays of a batch except the last.
@@ -133,7 +131,6 @@ class TorchModel(Model):
         return {name: _copied(name, buffer) for name, buffer in self._bare.named_buffers()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Load the arrays that `state` returned."""
         buffers = dict(self._bare.named_buffers())
         if {*state} != {*buffers}:
             raise ValueError(f"expected the buffers {sorted(buffers)}, got {sorted(state)}")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..models.base import Model
 
-__all__ = ["Distributed", "make_group"]
-
 TIMEOUT = timedelta(minutes=10)
 INTERFACE = "GLOO_SOCKET_IFNAME"
 
@@ -29,12 +27,8 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 class Distributed:
     """Until it is closed, backward passes of a model average its gradients over all ranks; made collectively.
 
-    PyTorch has one default process group in a program. An existing one is used, and not closed.
-
-    Raises
-    ------
-    ValueError
-        The model is not a PyTorch model. On all ranks: the existing process group has other ranks than comm.
+    PyTorch has one default process group in a program. An existing one is used, and not closed: on all ranks ValueError
+    if it has other ranks than comm.
     """
 
     def __init__(self, comm: MPI.Comm, model: Model) -> None:

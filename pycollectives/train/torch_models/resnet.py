@@ -20,8 +20,6 @@ from .network import TorchModel
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
 
-__all__ = ["ResNet"]
-
 
 class ResNet(TorchModel):
     """A residual network of `depth` layers.

@@ -18,8 +18,6 @@ from .network import TorchModel
 if TYPE_CHECKING:
     from ..datasets.base import Dataset
 
-__all__ = ["LanguageModel", "Transformer"]
-
 
 class Transformer(TorchModel):
     """`depth` blocks of `width` features and `heads` heads, on pieces of text as long as the data's.

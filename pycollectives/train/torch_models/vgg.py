@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..datasets.base import Dataset
 
-__all__ = ["VGG"]
-
 STAGES = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))  # times `width` channels, convolutions
 
 

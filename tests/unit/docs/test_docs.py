@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import html
 import json
 import re
 import subprocess
@@ -65,10 +66,14 @@ def test_the_command_for_one_line_of_the_table_of_policies_gives_it():
     assert f"| `quorum:4` | {expected}\n" in text
 
 
-def test_the_drawing_is_there():
-    assert (ROOT / "docs" / "figures" / "activation.svg").read_text().count('class="node"') == (
-        ROOT / "docs" / "figures" / "activation.dot"
-    ).read_text().count("[label=")
+@pytest.mark.parametrize("name", ["activation", "architecture", "data"])
+def test_the_drawing_is_there(name):
+    """The .svg file has the labels of the .dot file."""
+    dot = (ROOT / "docs" / "figures" / f"{name}.dot").read_text()
+    svg = re.findall(r"<text [^>]*>(.*?)</text>", (ROOT / "docs" / "figures" / f"{name}.svg").read_text())
+    drawn = sorted(html.unescape(text).replace("\xa0", " ") for text in svg)
+    written = re.findall(r'label="(.*?)"|label=(\w+)', dot)
+    assert drawn == sorted(line for quoted, word in written for line in (quoted or word).split("\\n") if line)
 
 
 def commands() -> list[str]:

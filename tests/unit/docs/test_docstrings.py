@@ -2,12 +2,13 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 
 import pytest
 
 import pycollectives
-from pycollectives import policies
+from pycollectives import groups, hop, policies, servers, topology, zipline
 
 MODULES = ["pycollectives"] + [
     module.name
@@ -40,3 +41,24 @@ def test_every_public_class_has_an_example():
     for name in classes:
         if name != "Policy":
             assert ">>> " in getattr(policies, name).__doc__, name
+
+
+def members(kind):
+    """Return the public methods and properties of a class that this package defines, each with its name."""
+    of_package = [base for base in kind.__mro__ if base.__module__.startswith("pycollectives")]
+    names = {name for base in of_package for name in vars(base) if not name.startswith("_")}
+    found = {name: getattr(kind, name) for name in sorted(names)}
+    return {name: one for name, one in found.items() if inspect.isroutine(one) or inspect.isdatadescriptor(one)}
+
+
+PUBLIC = (pycollectives, groups, hop, policies, servers, topology, zipline)
+
+
+@pytest.mark.parametrize("module", PUBLIC, ids=lambda module: module.__name__)
+def test_every_public_member_has_a_docstring(module):
+    """Its own, or that of a base class."""
+    found = {name: getattr(module, name) for name in module.__all__}
+    for name, kind in [*found.items()]:
+        found |= {f"{name}.{member}": one for member, one in members(kind).items()} if inspect.isclass(kind) else {}
+    found = {name: one for name, one in found.items() if callable(one) or inspect.isdatadescriptor(one)}
+    assert [name for name, one in found.items() if not inspect.getdoc(one)] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -44,8 +45,36 @@ def test_there_is_a_candidate_for_each_point_once_all_workers_have_one():
     assert pictures.windows([[1, 4], [2, 6], [3, 9]]) == [(3, 2), (4, 2), (6, 3), (9, 5)]
 
 
-@pytest.mark.parametrize("draw", [pictures.draw_supersteps, pictures.draw_windows])
-def test_pictures_are_drawn(draw, tmp_path):
+def test_rounds_of_a_quorum_end_with_the_second_arrival_and_name_late_calls():
+    work = np.array([[1.0, 1.0], [2.0, 1.0], [3.5, 2.0]])
+    shown = pictures.rounds_of(pc.Quorum(2), work)
+    assert shown.calls[0] == [(0, 1, 2), (2, 3, 3)]
+    assert shown.calls[2] == [(0, 3.5, 3.5)]  # the others make no third call, for which its second one waits
+    assert shown.ends == [2, 3]
+    assert shown.late == [(2, 3.5)]
+    assert shown.steps(3.5) == 5
+
+
+def test_a_quorum_makes_more_steps_than_mpi_and_solo_as_many_as_fit():
+    work = pictures.workload.make("shifting", ranks=4, calls=12, work=0.1, skew=0.3, seed=1)
+    full, quorum, solo = (
+        pictures.rounds_of(pc.policies.parse(text), work).steps(pictures.UNTIL) for text in pictures.POLICIES.values()
+    )
+    assert full < quorum < solo == int((np.cumsum(work, axis=1) <= pictures.UNTIL).sum())
+
+
+def test_the_advice_of_the_tree_is_in_the_table_of_methods():
+    from experiment_tables import METHODS
+
+    used = " ".join(use for _, use, _, _ in METHODS)
+    advice = [result for _, answers, _ in pictures.QUESTIONS for result in answers.values()]
+    words = {word for result in advice for word in re.findall(r"[\w:]*[A-Z_]\w+|skip:\d+", result)} - {"NCCL"}
+    assert len(words) > 5
+    assert not [word for word in words if word not in used]
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_pictures_are_drawn(name, tmp_path):
     pytest.importorskip("matplotlib")
-    draw(tmp_path / "picture.png")
+    pictures.PICTURES[name](tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -32,8 +32,8 @@ NUMBERS = {
     "`python -m pycollectives tune`": r'"--seconds",\n\s+default=([\d.]+)',
     "`ddp`: operations of gloo": r"TIMEOUT = timedelta\(minutes=(\d+)\)",
     "the command `train`: other ranks": r"PATIENCE_S = ([\d.]+)",
-    "SLURM: signal before": r"signal_before: int = (\d+)",
-    "SLURM: a program that SIGUSR1 ended": r"starts_within: int = (\d+)",
+    "SLURM: signal before": r"signal_before: int = attrs.field\(default=(\d+)",
+    "SLURM: a program that SIGUSR1 ended": r"starts_within: int = attrs.field\(default=(\d+)",
     "SLURM: ranks that continue": r"--wait=(\d+)",
     "a rank asks the others": r"kAnswerTime = ([\d.]+);",
     "a rank that gives up a creation": r"kAnswerTime = ([\d.]+);",
@@ -49,7 +49,7 @@ NUMBERS = {
     "rounds in the flight record": r'"PYC_FLIGHT_ROUNDS"\) or "(\d+)"',
     "contributors of a round": r"kWords = (\d+);  // of the bitmap",
     "rounds that `PYC_CHECK=1` compares": r"KEPT_ROUNDS = (\d+)",
-    "how often SLURM queues": r"max_requeues: int = (\d+)",
+    "how often SLURM queues": r"max_requeues: int = attrs.field\(default=(\d+)",
 }
 """How each row of docs/timeouts.md with a number begins, and where the sources have it."""
 OF_THE_PAGE = {

@@ -77,6 +77,17 @@ def test_what_is_asked_first_is_linked_at_the_top_of_the_first_page():
     assert "](#when-not-to-use-it)" in top
 
 
+@pytest.mark.parametrize(
+    "word",
+    ["halo", "k-means", "restart", "preempt", "slow node", "hang", "deadlock", "killed", "hostfile", "UCX", "barrier"],
+)
+def test_the_words_of_a_user_lead_to_a_page_that_has_them(word):
+    table = (DOCS / "index.md").read_text().partition("## In your own words")[2].partition("```{toctree}")[0]
+    rows = [line for line in table.splitlines() if word.lower() in line.partition(" | ")[0].lower()]
+    pages = {below("index.md", target) for row in rows for target in re.findall(r"\]\(([^)#]+)", row)}
+    assert [page for page in pages if word.lower() in (DOCS / page).read_text().lower()]
+
+
 def documented() -> set[str]:
     """What the pages of the reference have directives for."""
     texts = [path.read_text() for path in sorted((DOCS / "api").glob("*.md"))]

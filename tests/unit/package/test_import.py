@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import pycollectives.support
 from pycollectives.slurm.profiles import tomllib
-from pycollectives.support import native
+from pycollectives.support import extras, native
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 import join_wheels
@@ -99,6 +99,19 @@ def test_an_extension_of_another_python_in_the_sources_is_no_variant(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = run("import pycollectives as pc; pc.RoundInfo; print(pc.__file__)", env)
     assert (done.returncode, done.stdout) == (0, f"{sources}/__init__.py\n"), done.stderr
+
+
+@pytest.mark.parametrize("module", extras.COMMAND_LINE)
+def test_a_command_without_its_modules_says_what_to_install(module):
+    done = run(
+        f"import runpy, sys; sys.modules[{module!r}] = None; sys.argv[1:] = ['info'];"
+        "runpy.run_module('pycollectives', run_name='__main__')"
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"pycollectives: the command line needs {module}: pip install 'pycollectives[cli]', or in a checkout: "
+        "pip install '.[cli]'\n"
+    )
 
 
 def test_an_mpi_without_an_extension_is_refused_with_what_to_do(tmp_path):

@@ -1,6 +1,8 @@
 """What a rank takes along after a death, with a played engine; real ranks die in launch/test_continue.py."""
 
 import json
+import math
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +15,13 @@ from pycollectives.partial_allreduce.continuing import ContinuingAllreduce
 from pycollectives.partial_allreduce.eager_mean import EagerMean
 from pycollectives.partial_allreduce.recovery import Unused
 from pycollectives.support.deadline import Deadline
+from pycollectives.support.errors import RankFailedError
 from pycollectives.support.native import core
 
 COUNTERS = dict.fromkeys(("included", "late", "missed", "overrun", "waited", "contributions", "memory_bytes"), 0)
+
+
+DEATH = RankFailedError("rank 1 has died", [1])
 
 
 def info_of(number, *, included=True):
@@ -36,6 +42,29 @@ class PlayedCore:
         self._sum = None
         self.is_late = False
         self.tested = 0
+        self.is_direct = False
+        self.kept = []
+        self.direct = 0
+        self.direct_user = threading.get_ident()
+        self.has_contributed = False
+
+    @property
+    def contributions(self):
+        return len(self.handles) + self.direct
+
+    def begin_direct(self):
+        self.is_direct = True
+
+    def end_direct(self, *, waits):
+        self.is_direct = False
+        kept, self.kept = self.kept, []
+        return kept
+
+    def keep(self, values, *, handle=None, is_open=False, has_died=False):
+        """Play a direct call."""
+        assert self.is_direct
+        self.direct += 1
+        self.kept.append((self.contributions, np.full(2, values), is_open, has_died, handle))
 
     def test(self):
         self.tested += 1
@@ -50,7 +79,7 @@ class PlayedCore:
         return handle
 
     def recovery_state(self):
-        return self.state | {"contributions": len(self.handles)}
+        return self.state | {"contributions": self.contributions}
 
     stragglers = ()
 
@@ -72,6 +101,9 @@ class PlayedCore:
 
     def start_flush(self):
         self.flushes += 1
+
+    def abort(self):
+        return 0
 
     def flush(self, timeout):
         self.result = np.full(2, 2.0)
@@ -98,12 +130,15 @@ def sums(engines):
 
 def make(*, is_joining=False, **options):
     membership = SimpleNamespace(epoch=0, is_recovering=False, is_joining=is_joining, is_installed=True, failed=None)
+    membership.recovered = []
+    membership.recover = lambda error, epoch, deadline: membership.recovered.append((error.ranks, epoch))
     context = SimpleNamespace(
         membership=membership,
         communicator=SimpleNamespace(rank=0, size=2),
         rank=0,
         timeout=None,
         limit=lambda limit: limit,
+        engine=SimpleNamespace(progress="thread", check_usable=lambda: None),
     )
     with creating(Group(0, 2, (0, 0)), "sum"):
         return ContinuingAllreduce(context, PartialAllreduceArguments(np.zeros(2), **options), Deadline(None))
@@ -122,10 +157,91 @@ def newcomer(donor, engines, **options):
 
 def recover(collective, engines, **state):
     engines[-1].state |= state
-    own = collective.read_state((1,))
-    collective.fill([own], Deadline(None))
-    collective.remake(collective._arguments, Deadline(None))
-    collective.resume()
+    with collective.stopped():
+        own = collective.read_state((1,))
+        collective.fill([own], Deadline(None))
+        collective.remake(collective._arguments, Deadline(None))
+        collective.resume()
+
+
+@pytest.fixture
+def direct(sums):
+    """A collective whose `allreduce` is the engine's."""
+    sums._begin_direct()
+    return sums
+
+
+def test_late_data_of_direct_calls_is_handed_over_again(direct, engines):
+    engines[0].keep(1.0)
+    engines[0].keep(2.0)
+    assert direct.statistics()["contributions"] == 2
+    recover(direct, engines, completed=3, delivered=1)
+    assert [data.tolist() for data in engines[1].deposits] == [[2.0, 2.0]]
+    assert engines[1].handles == []
+    assert direct.statistics()["contributions"] == 2
+    assert not engines[1].is_direct
+
+
+@pytest.mark.parametrize("has_arrived", [True, False])
+def test_an_interrupted_direct_call_is_completed(direct, engines, has_arrived):
+    handle = SimpleNamespace(late=False, completed_info=lambda: None) if has_arrived else None
+    engines[0].keep(4.0, handle=handle, is_open=True, has_died=True)
+
+    recover(direct, engines, completed=0, delivered=0)
+    engines[1].handles[0].info, engines[1].result = info_of(0), np.full(2, 9.0)
+    result, info = direct._allreduce_again(np.full(2, 4.0), None, math.inf, DEATH)
+    assert [handle.values.tolist() for handle in engines[1].handles] == [[4.0, 4.0]]
+    assert result.tolist() == [9.0, 9.0]
+    assert info.included
+
+
+def test_an_interrupted_direct_call_whose_round_was_complete_receives_its_result(direct, engines):
+    handle = SimpleNamespace(late=False, completed_info=lambda: info_of(0))
+    engines[0].keep(4.0, handle=handle, is_open=True, has_died=True)
+    newest = (info_of(0), False, (np.full(2, 3.0).tobytes(), 1))
+    recover(direct, engines, completed=1, delivered=1, missed=1, sum=newest[2], newest=newest)
+    out = np.zeros(2)
+    assert direct._allreduce_again(np.full(2, 4.0), out, math.inf, DEATH)[0] is out
+    assert out.tolist() == [3.0, 3.0]
+    assert engines[1].handles == engines[1].deposits == []
+
+
+def test_a_direct_call_that_handed_nothing_over_is_made_again(direct, engines, monkeypatch):
+    monkeypatch.setattr(direct, "_allreduce", lambda x, out, *, timeout: (x, out, timeout))
+    assert direct._allreduce_again("x", "out", math.inf, DEATH) == ("x", "out", math.inf)
+    assert direct._membership.recovered == [([1], 0)]
+
+
+def test_a_stalled_direct_call_does_not_take_the_next_ones_place(direct, engines):
+    """Its data is delivered by the next round; then calls are direct again."""
+    engines[0].keep(4.0, handle=SimpleNamespace(late=False, completed_info=lambda: None), is_open=True)
+    request = direct.contribute(np.ones(2))
+    assert direct._interrupted is None
+    engines[0].handles[0].info = info_of(0)
+    request.wait()
+    assert engines[0].is_direct
+
+
+def test_the_thread_of_direct_calls_must_flush(direct, engines):
+    engines[0].keep(4.0)
+    engines[0].direct_user = -1
+    assert not direct.has_contributed
+    with direct.stopped():
+        assert direct._contributor == -1
+
+
+def test_requests_end_direct_calls_until_they_are_complete(direct, engines):
+    engines[0].keep(1.0)
+    request = direct.contribute(np.ones(2))
+    assert not engines[0].is_direct
+    assert direct.statistics()["contributions"] == 2
+    engines[0].handles[0].info = info_of(0)
+    request.wait()
+    assert engines[0].is_direct
+    direct.flush()
+    assert engines[0].is_direct
+    direct.abort()
+    assert not engines[0].is_direct
 
 
 @pytest.mark.parametrize("first", ["older", "newer"])

@@ -424,7 +424,7 @@ def test_the_commands_of_the_documentation(tmp_path):
 def test_the_documentation_has_every_key():
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "slurm.md").read_text(), re.MULTILINE)
     documented = {name.strip("[]") for row in rows for name in re.findall(r"`([^`]+)`", row)}
-    assert {*profiles.CHECKS} <= documented
+    assert {*profiles.KEYS} <= documented
 
 
 # --- The check of ranks -----------------------------------------------------------------------------------------------

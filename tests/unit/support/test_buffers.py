@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pycollectives.support import buffers
-from pycollectives.support.buffers import BufferDescription, describe, matching_array, writable_array
+from pycollectives.support.buffers import BufferDescription, describe, matching_array
 from pycollectives.support.dlpack import versioned_of
 
 
@@ -214,9 +214,9 @@ def test_a_specification_is_flat():
 
 def test_results_need_writable_memory():
     out = np.zeros(6, "f4")
-    assert address(writable_array(out, EXPECTED)) == address(out)
+    assert address(matching_array(out, EXPECTED, writable=True)) == address(out)
     with pytest.raises(BufferError, match="read-only"):
-        writable_array([bytes(24), "f"], EXPECTED)
+        matching_array([bytes(24), "f"], EXPECTED, writable=True)
 
 
 def test_memory_of_an_exporter_without_versions_is_writable():
@@ -267,9 +267,9 @@ def test_bfloat16_is_writable_unless_its_exporter_tells_that_it_is_not(read_only
     out = BufferDescription((3,), np.dtype(ml_dtypes.bfloat16))
     if read_only:
         with pytest.raises(BufferError, match="expected a writable buffer, got a read-only one"):
-            writable_array(exporter, out)
+            matching_array(exporter, out, writable=True)
     else:
-        writable_array(exporter, out)[1] = 2
+        matching_array(exporter, out, writable=True)[1] = 2
         assert words[1] == 0x4000
     assert matching_array(exporter, out).dtype == out.dtype
 

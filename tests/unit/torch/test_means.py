@@ -41,6 +41,16 @@ def test_what_the_engine_does_not_take_is_staged_and_says_why(cuda):
         means.memory_for(CUDA, False)
 
 
+def test_a_communicator_that_continues_keeps_gradients_on_the_host(cuda):
+    cuda()
+    assert means.memory_for(CPU, None, continues=True) == ("host", "")
+    memory, why = means.memory_for(CUDA, None, continues=True)
+    assert memory == "staged"
+    assert "on_failure='continue'" in why
+    with pytest.raises(ValueError, match="got False: contributions are kept on the host"):
+        means.memory_for(CUDA, False, continues=True)
+
+
 class Stream:
     """Of PyTorch, with what it waits for."""
 

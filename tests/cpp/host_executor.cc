@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bindings/testing.h"
 #include "core/error.h"
 #include "memory/executor.h"
 #include "memory/memory.h"
