@@ -259,7 +259,7 @@ BENCHMARKS: dict[str, Callable[[], str]] = {
             "survive-8-flat": "one rank per node",
             "survive-8-spares": "spares replace the dead",
             "survive-8-respawn": "new processes replace the dead",
-            "survive-8-churn": "the same, for ten minutes",
+            "survive-8-churn": "the same, a death every 3.5 s",
             "survive-hosts": "two hosts",
             "survive-hosts-node": "two hosts; all ranks of one die",
         },

@@ -52,7 +52,7 @@ WITH_FAULT_TOLERANCE = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]
 WITH_RESPAWN = [*WITH_FAULT_TOLERANCE, "--prtemca", "state_base_recoverable", "1"]
 SPARES = ["bench/survive.py", "--heal", "spare", "--kills", "4"]
 RESPAWN = ["bench/survive.py", "--heal", "respawn", "--kills", "20"]
-CHURN = ["bench/survive.py", "--heal", "respawn", "--kills", "170", "--every", "3.5"]  # ten minutes
+CHURN = ["bench/survive.py", "--heal", "respawn", "--kills", "17", "--every", "3.5"]  # a minute
 NODE = ["--what", "node", "--ranks-per-node", "4", "--kills", "1"]
 ON_HOSTS = [*WITH_FAULT_TOLERANCE, "--mca", "btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma"]
 """docs/install.md says why, about the flags."""
