@@ -32,7 +32,9 @@ def experiment_results() -> list[dict[str, Any]]:
         found = json.loads(path.read_text()) if path.exists() else {"results": []}
         of = {job.name: job for job in experiment.jobs}
         found["results"] = [
-            result for result in found["results"] if result["job"] in of and of[result["job"]].gave(result)
+            {**result, "paper_speedup": of[result["job"]].paper}
+            for result in found["results"]
+            if result["job"] in of and of[result["job"]].gave(result)
         ]
         if found["results"]:
             kept.append(found)
@@ -137,11 +139,14 @@ def methods_compared() -> str:
     speedups = {}
     for found in experiment_results():
         titles, table = report.table(found)
-        unit = "steps/s" if found["target_loss"] is None else "time to a loss"
+        unit = "examples/s" if found["target_loss"] is None else "time to a loss"
         for row in table:
             cells = dict(zip(titles, row, strict=True))
             speedups[found["name"], row[0]] = f"{cells['speedup']} ({unit}; `{found['name']}`, {found['ranks']} ranks)"
-    rows = [[ranks, use, "" if of is None else speedups[of], needs] for ranks, use, of, needs in METHODS]
+    rows = [
+        [ranks, use, "" if of is None else speedups.get(of, "not measured yet"), needs]
+        for ranks, use, of, needs in METHODS
+    ]
     return markdown(["your ranks", "use", "speedup measured", "needs"], rows)
 
 

@@ -40,6 +40,7 @@ mpi4py.rc.initialize = False  # nothing here communicates
 
 import defaults  # noqa: E402
 from benchmark_tables import BENCHMARKS  # noqa: E402
+from claims import CLAIMS, claims_table, verdicts  # noqa: E402
 from experiment_tables import (  # noqa: E402
     accuracy_compared,
     decision,
@@ -67,6 +68,7 @@ from tables import (  # noqa: E402
     build_times,
     ci_summary,
     defaults_table,
+    forecasts_table,
     headline,
     markdown,
     overlap_table,
@@ -186,6 +188,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy_compared,
     "activation-in-words": activation_in_words,
     "build-times": build_times,
+    "claims-verdicts": verdicts,
+    **{f"claims-{paper}": partial(claims_table, paper) for paper in CLAIMS},
+    "forecasts": forecasts_table,
     "ci": ci_summary,
     "headline": headline,
     "slower": slower,

@@ -11,6 +11,8 @@ from typing import Any
 
 from measurements import OVERLAP_MODELS, OVERLAP_RANKS, RESULTS
 
+from pycollectives.simulation.advice import rank_correlation
+
 SIMULATED_RANKS = (8, 64, 512, 4096, 32768, 65536)
 """Numbers of ranks, each simulated with the policies solo and quorum of half the ranks."""
 
@@ -149,6 +151,23 @@ def time_of(us: float) -> str:
     if us < 10:
         return f"{us:.1f} us"
     return f"{us:.0f} us" if us < 1000 else f"{us / 1000:.1f} ms"
+
+
+def forecasts_table() -> str:
+    """Return, for each load, the rank correlation of the best methods, and how far forecasts are off."""
+    if not (RESULTS / "advice.jsonl").exists():
+        return not_measured("advice")
+    cells = read_results("advice")
+    rows = []
+    for load in dict.fromkeys(cell["load"] for cell in cells):
+        of = [cell for cell in cells if cell["load"] == load]
+        off = [cell["forecast_per_s"] / cell["measured_per_s"] - 1 for cell in of]
+        best = max(of, key=lambda cell: cell["measured_per_s"])["method"]
+        forecast = max(of, key=lambda cell: cell["forecast_per_s"])["method"]
+        tau = rank_correlation(*zip(*((c["forecast_per_s"], c["measured_per_s"]) for c in of), strict=True))
+        rows.append([f"`{load}`", best, forecast, f"{tau:.2f}", f"{100 * min(off):+.0f} to {100 * max(off):+.0f} %"])
+    head = ["load", "fastest", "forecast as fastest", "tau of the best five", "forecasts are off by"]
+    return f"{where(cells[0])}\n\n" + markdown(head, rows)
 
 
 def servers_table(found: dict[str, Any]) -> str:

@@ -29,14 +29,14 @@ class Job:
     baseline
         Name of the job that its speed is compared with; None if it is a baseline itself.
     paper
-        Speedup over the baseline in the paper; None if the paper did not measure it.
+        Speedup over the baseline in the paper, or its words if it has no number; None if the paper did not measure it.
     settings
         Settings of the training.
     """
 
     name: str
     baseline: str | None
-    paper: float | None
+    paper: float | str | None
     settings: Settings
 
     def with_seed(self, seed: int) -> Settings:
@@ -46,8 +46,8 @@ class Job:
     def gave(self, result: Mapping[str, Any]) -> bool:
         """Whether a result, as stored in JSON, belongs to this job with its current settings."""
         settings = Settings().as_json() | result["settings"]  # an old result may lack new settings
-        now = (self.name, self.baseline, self.paper, self.with_seed(result["seed"]).as_json())
-        return now == (result["job"], result["baseline"], result["paper_speedup"], settings)
+        now = (self.name, self.baseline, self.with_seed(result["seed"]).as_json())
+        return now == (result["job"], result["baseline"], settings)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["plot", "table"]
+__all__ = ["examples_per_s", "plot", "table"]
 
 UNKNOWN = "-"
 
@@ -35,6 +36,7 @@ def table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 def _figures(runs: list[dict[str, Any]]) -> dict[str, str]:
     """Return a row by the titles of columns; `runs` belong to one job, with different seeds."""
     last = [run["curve"][-1] for run in runs]
+    drift = [_before_settling(run["curve"]) for run in runs]
 
     def of(key: str, form: str) -> str:
         return _mean([run.get(key) for run in runs], form)
@@ -43,26 +45,44 @@ def _figures(runs: list[dict[str, Any]]) -> dict[str, str]:
         return "not reached" if any(run.get(key, 0) is None for run in runs) else of(key, form)
 
     return {
-        "steps/s": of("steps_per_s", "{:.2f}"),
+        "examples/s": _mean([examples_per_s(run) for run in runs], "{:.0f}"),
         "of the ideal": _mean([_percent(run["steps_per_s"], run["ideal_steps_per_s"]) for run in runs], "{:.0f} %"),
         "speedup": of("speedup", "{:.2f}x"),
         "ideal": of("ideal_speedup", "{:.2f}x"),
-        "paper": of("paper_speedup", "{:.2f}x"),
+        "paper": _paper(runs[0].get("paper_speedup")),
         "validation loss": _mean([point["loss"] for point in last], "{:.4g}"),
         "accuracy": _accuracy([point["accuracy"] for point in last]),
+        "of the replica": _mean([_percent(point["accuracy"], 1) for point in drift], "{:.1f} %"),
         "active": of("active", "{:.1f}"),
         "epochs to target": reached("epochs_to_target", "{:.1f}"),
         "time to target": reached("time_to_target_s", "{:.1f} s"),
+        "by the replica": reached("replica_time_to_target_s", "{:.1f} s"),
     }
 
 
-def _percent(value: float, ideal: float | None) -> float | None:
-    return None if ideal is None else 100 * value / ideal
+def examples_per_s(run: dict[str, Any]) -> float | None:
+    """Return the examples per second of all ranks."""
+    batch = run.get("batch") or run["settings"]["batch"]  # results of earlier versions lack the former
+    return None if batch is None else run["steps_per_s"] * batch
 
 
-def _mean(values: list[float | None], form: str) -> str:
+def _before_settling(curve: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last point of the replica before replicas were made equal, if it is of the same epoch."""
+    *before, last = curve
+    return before[-1] if before and before[-1]["epoch"] == last["epoch"] else last
+
+
+def _percent(value: float | None, ideal: float | None) -> float | None:
+    return None if value is None or ideal is None else 100 * value / ideal
+
+
+def _mean(values: Sequence[float | None], form: str) -> str:
     known = [value for value in values if value is not None]
     return form.format(mean(known)) if len(known) == len(values) else UNKNOWN
+
+
+def _paper(value: float | str | None) -> str:
+    return UNKNOWN if value is None else value if isinstance(value, str) else f"{value:.2f}x"
 
 
 def _accuracy(values: list[float | None]) -> str:
@@ -105,7 +125,7 @@ def _plot_by_load(results: dict[str, Any], path: Path) -> None:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Draw the speedups next to the ideal and the paper's, and the learning curve of rank 0's replica.
+    """Draw the speedups next to the ideal and the paper's, and the learning curve of the mean model.
 
     If there are many jobs, draw the times to the target, by load.
     """
@@ -120,21 +140,22 @@ def plot(results: dict[str, Any], path: Path) -> None:
     figure, (speed, learning) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     names = list(dict.fromkeys(result["job"] for result in results["results"]))
 
-    def of_job(name: str, key: str) -> list[Any]:
-        return [result[key] for result in results["results"] if result["job"] == name]
+    def of_job(name: str, key: str, otherwise: str = "") -> list[Any]:
+        return [result.get(key) or result.get(otherwise) for result in results["results"] if result["job"] == name]
 
     for place, (key, label) in enumerate(SPEEDUPS.items()):
-        known = [(row, mean(values)) for row, name in enumerate(names) if None not in (values := of_job(name, key))]
+        values = {row: of_job(name, key) for row, name in enumerate(names)}
+        known = [(row, mean(each)) for row, each in values.items() if all(isinstance(one, int | float) for one in each)]
         speed.barh([row + 0.27 * (place - 1) for row, _ in known], [value for _, value in known], 0.25, label=label)
     speed.set_yticks(range(len(names)), names)
     speed.invert_yaxis()
     speed.set_xlabel("times the speed of the baseline")
     speed.legend()
     for number, name in enumerate(names):
-        for curve in of_job(name, "curve"):
+        for place, curve in enumerate(of_job(name, "mean_curve", "curve")):
             key = "loss" if curve[-1]["accuracy"] is None else "accuracy"
             line = ([point["elapsed_s"] for point in curve], [point[key] for point in curve])
-            learning.plot(*line, color=f"C{number}", label=name if curve is of_job(name, "curve")[0] else None)
+            learning.plot(*line, color=f"C{number}", label=None if place else name)
             learning.set_ylabel(f"validation {key}")
             learning.set_yscale("log" if key == "loss" else "linear")
     learning.set_xlabel("seconds of training")

@@ -17,7 +17,7 @@ from ..train.workload import require_known
 from .ideal import ideal_steps_per_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from mpi4py import MPI
 
@@ -56,7 +56,8 @@ def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> 
 
     Keys of a result: job, seed, baseline, settings, paper_speedup, the keys of `training.Summary`, and
 
-    - `time_to_target_s` and `epochs_to_target` of rank 0's replica, if the experiment has a target;
+    - `time_to_target_s` and `epochs_to_target` of the mean model, and `replica_time_to_target_s` of rank 0's replica,
+      if the experiment has a target;
     - `ideal_steps_per_s`, the speed if only the load takes time; None if unknown;
     - the keys that `compare` adds.
     """
@@ -86,15 +87,17 @@ def _run_job(experiment: Experiment, job: Job, seed: int, world: MPI.Comm) -> di
         **summary.as_json(),
     }
     if experiment.target_loss is not None:
-        result["epochs_to_target"] = _until(experiment.target_loss, summary, "epoch")
-        result["time_to_target_s"] = _until(experiment.target_loss, summary, "elapsed_s")
+        loss = experiment.target_loss
+        result["epochs_to_target"] = _until(loss, summary.mean_curve, "epoch")
+        result["time_to_target_s"] = _until(loss, summary.mean_curve, "elapsed_s")
+        result["replica_time_to_target_s"] = _until(loss, summary.curve, "elapsed_s")
     return result
 
 
-def _until(loss: float, summary: training.Summary, what: str) -> float | None:
+def _until(loss: float, curve: Sequence[training.Point], what: str) -> float | None:
     """Return the epochs or seconds until the validation loss reaches `loss`, by linear interpolation; None if never."""
     before = None
-    for point in summary.curve:
+    for point in curve:
         if point.loss <= loss:
             end: float = getattr(point, what)
             if before is None:
@@ -132,6 +135,6 @@ def _line(result: dict[str, Any]) -> str:
     accuracy = "" if last["accuracy"] is None else f", accuracy {100 * last['accuracy']:.1f} %"
     speedup = "" if result["speedup"] is None else f", {result['speedup']:.2f}x"
     return (
-        f"{result['job']} (seed {result['seed']}): {result['steps_per_s']:.3f} steps/s{speedup}, "
+        f"{result['job']} (seed {result['seed']}): {result['steps_per_s'] * result['batch']:.4g} examples/s{speedup}, "
         f"loss {last['loss']:.4g}{accuracy}, {result['active']:.1f} active"
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..collective import Collective, Statistics
 from ..request import Request
+from ..support.environment import settings
 from .arguments import PartialAllreduceArguments
 from .checked import checked
 from .continuing import ContinuingAllreduce
 from .device import DeviceCollective
+from .stragglers import Straggler, StragglerWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,24 +24,6 @@ if TYPE_CHECKING:
     from ..policies import Policy
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
-
-
-class Straggler(NamedTuple):
-    """How often a rank had no data in a round. Ranks that have left are stragglers from then on.
-
-    Attributes
-    ----------
-    rank
-        The rank.
-    absent
-        Rounds without its data, apart from flushes.
-    longest
-        The most of these rounds in a row.
-    """
-
-    rank: int
-    absent: int
-    longest: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +83,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
         super().__init__(context, arguments, deadline)
         Request.register(core.Round)
+        self._straggler_warning = StragglerWarning(settings().straggler_warning)
         if context.membership is None:
             self._collective = self._made(arguments, deadline)
         else:
@@ -259,6 +244,9 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
             This rank has left.
         """
         info: RoundInfo = super().flush(timeout=timeout)
+        if self._straggler_warning.share is not None and self._context.rank == 0:
+            counts = self.statistics()
+            self._straggler_warning.check(self.name, counts.rounds, counts.stragglers)
         return info
 
     def _flush(self, timeout: float | None) -> RoundInfo:

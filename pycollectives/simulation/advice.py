@@ -8,6 +8,7 @@ synchronous one as many as the slowest rank of each step allows.
 from __future__ import annotations
 
 from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from .hop import times_of_steps
 from .parameter_server import entries_of, history
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..groups import GeneratedGroups
     from ..topology import TimeVarying, Topology
@@ -31,6 +32,8 @@ Work = npt.NDArray[np.float64]
 
 WORTH = 1.1
 """Less speedup than this does not pay for data that is late."""
+RESOLUTION = 0.03
+"""Methods whose measured throughputs differ by less are not ranked."""
 NEARLY = 0.95
 """The advised quorum is the largest with this part of the best quorum's speed."""
 
@@ -181,3 +184,17 @@ def _server(work: Work, kind: sync.Synchronization) -> tuple[float, float, float
     delays = [delay for time, _, _, _, delay, what in entries_of(found, "push") if time <= end and what == "used"]
     averaged = len(work) if isinstance(kind, sync.BSP) else 1
     return float(released), float(averaged), float(np.mean(delays)) if delays else None
+
+
+def rank_correlation(forecast: Sequence[float], measured: Sequence[float], best: int = 5) -> float:
+    """Return Kendall's tau of the best measured methods, over the pairs that the measurement tells apart; 1 if none.
+
+    >>> rank_correlation([3.0, 2.0, 1.0], [30.0, 20.0, 10.0])
+    1.0
+    >>> rank_correlation([3.0, 1.0, 2.0], [30.0, 20.0, 10.0])
+    0.3333333333333333
+    """
+    order = sorted(range(len(measured)), key=lambda method: -measured[method])[:best]
+    pairs = [(a, b) for a, b in combinations(order, 2) if measured[a] > (1 + RESOLUTION) * measured[b]]
+    signs = [np.sign(forecast[a] - forecast[b]) for a, b in pairs]
+    return float(np.mean(signs)) if signs else 1.0

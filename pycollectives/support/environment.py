@@ -5,6 +5,7 @@
 | `PYC_PROGRESS` | `thread`, `caller` | `thread` | whether messages move while no call waits |
 | `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit of calls that wait for other ranks |
 | `PYC_STALL_WARNING` | seconds > 0, or `none` | 30 | when a waiting call names the missing ranks on stderr (engine) |
+| `PYC_STRAGGLER_WARNING` | a share >= 0 and < 1, or `none` | `none` | which absent ranks a flush names in the log |
 | `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long a program that ends serves others (engine) |
 | `PYC_HEARTBEAT_TIMEOUT` | seconds >= 1, or `none` | `none` | after this silence a machine counts as lost (engine) |
 | `PYC_RANKS_PER_NODE` | integer or `all` | `all` | default of `ranks_per_node` of `Communicator` |
@@ -24,6 +25,7 @@ import functools
 import math
 import operator
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +54,7 @@ class Settings:
     dump_dir: Path | None = None
     sigusr2: bool = True  # if the signal has no handler yet
     stall_warning: float | None = 30.0  # None: never
+    straggler_warning: float | None = None  # a share of the rounds; None: never
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
@@ -95,6 +98,9 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     sigusr2 = environment.get("PYC_SIGUSR2") or "1"
     if sigusr2 not in {"0", "1"}:
         raise ValueError(f"environment variable PYC_SIGUSR2: expected 0 or 1, got {sigusr2!r}")
+    share = environment.get("PYC_STRAGGLER_WARNING") or "none"
+    if not (share == "none" or re.fullmatch(r"0?\.[0-9]+|0", share)):
+        raise ValueError(f"environment variable PYC_STRAGGLER_WARNING: expected a share < 1 or 'none', got {share!r}")
     return Settings(
         progress,
         timeout,
@@ -107,6 +113,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         Path(dump_dir) if dump_dir else None,
         sigusr2 == "1",
         stall_warning,
+        None if share == "none" else float(share),
     )
 
 

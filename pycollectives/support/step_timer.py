@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
     from types import TracebackType
 
     from mpi4py import MPI
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 class StepTimer:
     """Record the seconds of this rank's steps: of the work in a `with` block, without the waiting for other ranks.
+
+    The optimizers of `pycollectives.torch` record their steps if they get a timer (`step_timer`). Other loops without a
+    block for the work call `lap` after each step, and wait within `excluded`.
 
     `save` writes the times of all ranks to a file, from which `python -m pycollectives advise` forecasts the speed of
     every method.
@@ -41,21 +46,41 @@ class StepTimer:
         """Record nothing yet."""
         self.seconds: list[float] = []
         self._begin: float | None = None
+        self._excluded, self._depth = 0.0, 0
 
     def __enter__(self) -> Self:
         """Begin a step. RuntimeError if one has begun."""
         if self._begin is not None:
             raise RuntimeError("StepTimer: a step has begun and not ended; blocks cannot be nested")
-        self._begin = time.perf_counter()
+        self._begin, self._excluded = time.perf_counter(), 0.0
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         """End the step. A step that an exception ends is not recorded."""
         assert self._begin is not None
-        seconds = time.perf_counter() - self._begin
+        seconds = time.perf_counter() - self._begin - self._excluded
         self._begin = None
         if kind is None:
             self.seconds.append(seconds)
+
+    def lap(self) -> None:
+        """End a step, and begin the next one. The first call only begins a step."""
+        now = time.perf_counter()
+        if self._begin is not None:
+            self.seconds.append(now - self._begin - self._excluded)
+        self._begin, self._excluded = now, 0.0
+
+    @contextlib.contextmanager
+    def excluded(self) -> Iterator[None]:
+        """Return a context whose time is left out of the step. Blocks may be nested."""
+        begin = time.perf_counter()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._excluded += time.perf_counter() - begin
 
     def save(self, comm: MPI.Comm | Communicator, path: str | os.PathLike[str]) -> None:
         """Write the times of all ranks to a CSV file: a line for each step that all ranks made, a column for each rank.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
     from ..context import AnyCollective
+    from ..support.step_timer import StepTimer
     from ..topology.graph import Topology
     from ..topology.time_varying import TimeVarying
     from .deadlock_guard import Waits
@@ -87,6 +88,9 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         optimizer. None: same as `broadcast`.
     timeout
         Limit in seconds for each step, flush and synchronization. None: the communicator's default.
+    step_timer
+        A `StepTimer` that records this rank's steps, without the waiting, for `python -m pycollectives advise`. The
+        first step is not recorded. None: record nothing.
     name
         Name in messages and traces.
     options
@@ -133,6 +137,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         broadcast: bool = True,
         broadcast_state: bool | None = None,
         timeout: float | None = None,
+        step_timer: StepTimer | None = None,
         name: str = "DecentralizedOptimizer",
         **options: Any,
     ) -> None:
@@ -143,6 +148,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             broadcast=broadcast,
             broadcast_state=broadcast_state,
             timeout=timeout,
+            step_timer=step_timer,
             name=name,
         )
         self._method = method
@@ -230,12 +236,13 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         self._check_can_step()
         deadline = Deadline(self._timeout)
         if self._updated is None:
-            with torch.profiler.record_function("pycollectives: exchange before the update"):
+            with self._times.waiting(), torch.profiler.record_function("pycollectives: exchange before the update"):
                 self._exchange.before_update(deadline)
             loss: float | None = self.optimizer.step() if closure is None else self.optimizer.step(closure)
             self._updated = (loss,)
-        with torch.profiler.record_function("pycollectives: exchange after the update"):
+        with self._times.waiting(), torch.profiler.record_function("pycollectives: exchange after the update"):
             self._exchange.after_update(deadline)
+        self._times.end_step()
         (loss,), self._updated = self._updated, None
         return loss
 

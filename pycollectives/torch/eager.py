@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
     from ..context import AnyCollective
     from ..partial_allreduce.eager_mean import DivideBy
+    from ..support.step_timer import StepTimer
     from ..support.typing import Missed
     from .deadlock_guard import Waits
     from .means import TensorMean
@@ -90,6 +91,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         `memory`.
     timeout
         Limit in seconds for each step, flush and synchronization. None: the communicator's default.
+    step_timer
+        A `StepTimer` that records this rank's steps, without the waiting, for `python -m pycollectives advise`. The
+        first step is not recorded. None: record nothing.
     name
         Name in messages and traces.
 
@@ -131,6 +135,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         history: int = 8,
         staged: bool | None = None,
         timeout: float | None = None,
+        step_timer: StepTimer | None = None,
         name: str = "EagerOptimizer",
     ) -> None:
         super().__init__(
@@ -140,6 +145,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             broadcast=broadcast,
             broadcast_state=broadcast_state,
             timeout=timeout,
+            step_timer=step_timer,
             name=name,
         )
         self._steps = 0
@@ -283,7 +289,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         self._look_for_ddp()
         self._check_trainable()
         if not self._gradients.repeats:
-            self._gradients.average(Deadline(self._timeout))
+            with self._times.waiting():
+                self._gradients.average(Deadline(self._timeout))
         self._evaluated = None
 
     @overload
@@ -314,6 +321,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         if self._unsynchronized is not None:  # the last step reached its time limit while it synchronized
             (loss,) = self._unsynchronized
             self._complete_step(Deadline(self._timeout))
+            self._times.end_step()
             return loss
         if closure is None:
             self.average_gradients()
@@ -327,6 +335,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             self._check_between_steps("synchronize_parameters")
             self._unsynchronized = (loss,)
             self._complete_step(Deadline(self._timeout))
+        self._times.end_step()
         return loss
 
     def _evaluate(self, closure: Callable[[], float]) -> float:
@@ -394,7 +403,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def _complete_step(self, deadline: Deadline) -> None:
         """Flush and average the parameters at the end of a step, as `sync_every` says; collective."""
-        self._operations.make("step", deadline, super()._flush, *self._synchronization())
+        with self._times.waiting():
+            self._operations.make("step", deadline, super()._flush, *self._synchronization())
         self._unsynchronized = None
         self._gradients.repeats = False
 

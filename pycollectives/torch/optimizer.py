@@ -1,7 +1,6 @@
 """Base class of the torch optimizers that exchange gradients or parameters with other ranks.
 
-A derived class defines the exchange. It makes its collectives after `_begin`, in `_creation`, and implements the
-methods below "for derived classes".
+A derived class makes its collectives after `_begin`, in `_creation`, and implements the methods "for derived classes".
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from .module_buffers import ModuleBuffers
 from .operations import Operations, meet, synchronize
 from .parameters import Signature, check_one_device, name_of, parameters_of
 from .refusals import check_model, check_no_ddp, check_optimizer, open_wrappers
+from .step_times import StepTimes
 from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..context import AnyCollective
+    from ..support.step_timer import StepTimer
     from ..support.typing import Array, BufferSpec
 
 _deadlock_guard = DeadlockGuard()
@@ -58,9 +59,10 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         broadcast: bool,
         broadcast_state: bool | None,
         timeout: float | None,
+        step_timer: StepTimer | None = None,
         name: str,
     ) -> None:
-        self.optimizer = optimizer
+        self.optimizer, self._times = optimizer, StepTimes(step_timer)
         self._owns_comm = not isinstance(comm, Communicator)
         self._comm = comm if isinstance(comm, Communicator) else Communicator(comm, timeout=timeout)
         self._closed = False
@@ -136,7 +138,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     @contextlib.contextmanager
     def _within(self, deadline: Deadline) -> Iterator[Deadline]:
         """Apply one deadline to all that the communicator creates or compares in the block."""
-        with self._comm._context.rendezvous.within(deadline):
+        with self._times.waiting(), self._comm._context.rendezvous.within(deadline):
             yield deadline
 
     def _begin(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> list[torch.Tensor]:
@@ -246,7 +248,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
         """Flush and make operations; collective."""
-        self._operations.make(call, deadline, self._flush, *operations)
+        with self._times.waiting():
+            self._operations.make(call, deadline, self._flush, *operations)
 
     def _meet(self, call: str, deadline: Deadline) -> None:
         with self._within(deadline):

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from ..agreement.consistency import describe_ranks
 from ..communicator import Communicator
@@ -22,6 +22,7 @@ from .control import ControlChannel
 from .curve import Curve, Point
 from .datasets import DATASETS
 from .loop import BySpeed, Training
+from .mean_model import Parts
 from .metrics import Clock, Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
@@ -37,6 +38,7 @@ from .workload import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -56,6 +58,8 @@ NOT_OF_THE_TRAINING = ("epochs", "load", "output", "device")
 RESULTS = ("metrics-rank-*.jsonl", "summary.json")
 """Files in the output folder that a run which begins anew deletes: the run before may have had more ranks."""
 
+
+Scored: TypeAlias = tuple[bool, tuple[Point, ...], tuple[Point, ...], int]
 
 CLOSING_S = 10.0
 """For the other survivors, if a rank dies while they close: a rank that has closed does not wait for them."""
@@ -212,6 +216,7 @@ class _Member:
         self.clock = Clock()
         self.totals = Totals(self.clock, comm.size)
         self.curve: Curve | None = None
+        self.parts: Parts | None = None
         self._is_made = False
 
     @property
@@ -221,8 +226,9 @@ class _Member:
 
     def close(self) -> None:
         """Delete temporary files."""
-        if self.curve is not None:
-            self.curve.close()
+        for each in (self.curve, self.parts):
+            if each is not None:
+                each.close()
 
     def attempt(self, comm: Communicator, *, resume: bool) -> Summary:
         """Agree with the other ranks, and train; collective."""
@@ -271,8 +277,10 @@ class _Member:
             if self.show and not self.has_begun:
                 placement.announce()
             if self.curve is None:
-                folder = None if self.settings.output is None else self.settings.output / "curve"
-                self.curve = Curve(folder, self.model, plan.batches.steps_per_epoch, self.clock)
+                self.curve = Curve(self._folder(), self.model, plan.batches.steps_per_epoch, self.clock)
+        if self.parts is None:
+            folder = self._folder(f"rank-{self.number:04d}")
+            self.parts = Parts(folder, self.model, plan.batches.steps_per_epoch, self.clock)
         control.barrier()  # before methods, whose ranks wait for each other: a rank may have failed until here
         require_same_data(plan.dataset, self.model, comm)
         members = gathered(control.comm, self.number)
@@ -296,7 +304,7 @@ class _Member:
             finished = self._take_steps(comm, control, replica, batches, has_begun=has_begun, resume=resume)
         same = _is_same_on_all_ranks(comm, self.model)
         come_to = reduced(control.comm, training.number)
-        finished, points, taken = self._score(control, finished)
+        finished, points, mean_points, taken = self._score(control, finished)
         sums = totals.sums
         return Summary(
             finished=finished,
@@ -316,6 +324,7 @@ class _Member:
             not_finite=int(sums["not_finite"]),
             is_same_on_all_ranks=same,
             curve=points,
+            mean_curve=mean_points or points,
         )
 
     def _take_steps(
@@ -348,6 +357,8 @@ class _Member:
                 metrics = Metrics(path, first, self.clock)
                 observers.append(stack.enter_context(contextlib.closing(metrics)))
                 on_settled += [partial(self._flush, metrics), partial(checkpoint.save, *arguments)]
+            assert self.parts is not None
+            self.parts.go_on(training, replica.synchronizer.part)
             if comm.rank == 0:
                 assert self.curve is not None
                 self.curve.go_on(training)
@@ -355,6 +366,7 @@ class _Member:
                 if self.show:
                     progress = Progress(str(settings.method), training.position, training.steps)
                     observers.append(stack.enter_context(progress))
+            observers.append(self.parts)
             if settings.by_speed:
                 training.shared = BySpeed(comm.counter(training.taken, name="batches"), self.ranks)
             control.barrier()
@@ -366,22 +378,31 @@ class _Member:
     def _flush(self, metrics: Metrics) -> None:
         """Write the files that a run needs to continue from the next checkpoint."""
         metrics.flush()
-        if self.curve is not None:
-            self.curve.flush()
+        for each in (self.curve, self.parts):
+            if each is not None:
+                each.flush()
 
-    def _score(self, control: ControlChannel, finished: bool) -> tuple[bool, tuple[Point, ...], int]:
-        """Score rank 0's replicas if all steps are taken; return whether it did, the points and its steps. Collective.
+    def _folder(self, *names: str) -> Path | None:
+        return None if self.settings.output is None else self.settings.output.joinpath("curve", *names)
 
-        A stopped training scores nothing, because it may be killed within a minute.
+    def _score(self, control: ControlChannel, finished: bool) -> Scored:
+        """Score the kept models if all steps are taken; return whether it did, the points, and rank 0's steps.
+
+        Collective. A stopped training scores nothing, because it may be killed within a minute.
         """
         scored = None
+        if finished:
+            assert self.parts is not None
+            self.parts.average(control.comm, self.curve, self.training.steps)
+            control.barrier()
+            self.parts.forget()
         if self.curve is not None:
             if finished:
                 self.curve.end(self.training.position, self.totals.elapsed_s)
                 finished = self.curve.score(self.plan.dataset.validation, control.is_stopped)
-            scored = finished, self.curve.points, self.training.position
+            scored = finished, self.curve.points, self.curve.mean_points, self.training.position
         control.barrier()
-        return cast("tuple[bool, tuple[Point, ...], int]", gathered(control.comm, scored)[0])
+        return cast("Scored", gathered(control.comm, scored)[0])
 
     def _setting(self) -> dict[str, Any]:
         """Return the settings that must be the same in a run that continues."""

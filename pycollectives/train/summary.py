@@ -103,7 +103,10 @@ class Summary:
     is_same_on_all_ranks
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
-        The scored replicas: at the ends of epochs, and at the end. They are scored when all steps are taken.
+        The scores of rank 0's replica: at the ends of epochs, and at the end. They are made when all steps are taken.
+    mean_curve
+        The scores of the mean of all ranks' replicas, or of EAMSGD's center; at each epoch when the last rank had
+        reached its end. The same as `curve` if the method keeps replicas equal, or has a server.
     """
 
     finished: bool
@@ -123,6 +126,7 @@ class Summary:
     not_finite: int
     is_same_on_all_ranks: bool
     curve: tuple[Point, ...]
+    mean_curve: tuple[Point, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as values for JSON, except that numbers may be infinite or NaN."""

@@ -31,6 +31,9 @@ class AtLeast:
 Size: TypeAlias = Annotated[int, AtLeast(1)]
 """How many there are of something of which there must be one."""
 
+Count: TypeAlias = Annotated[int, AtLeast(0)]
+"""How many there are of something."""
+
 
 class Option(NamedTuple):
     """A keyword-only argument of a choice."""

@@ -9,6 +9,7 @@ from pycollectives.train.datasets.characters import characters
 from pycollectives.train.datasets.sequences import sequences
 from pycollectives.train.torch_models.cnn import CNN
 from pycollectives.train.torch_models.lstm import LSTM
+from pycollectives.train.torch_models.mlp import TorchMLP
 from pycollectives.train.torch_models.resnet import ResNet
 from pycollectives.train.torch_models.transformer import Transformer
 from pycollectives.train.torch_models.vgg import VGG
@@ -22,6 +23,7 @@ def images(side, count=24, channels=3, classes=10):
 
 
 DATA = {
+    "mlp": lambda: images(4),
     "cnn": lambda: images(8, channels=1),
     "resnet": lambda: images(8),
     "vgg": lambda: images(32),
@@ -29,6 +31,7 @@ DATA = {
     "transformer": lambda: characters(examples=24, validation=12, context=6),
 }
 MODELS = {
+    "mlp": lambda data, seed: TorchMLP(data, hidden=6, seed=seed),
     "cnn": lambda data, seed: CNN(data, width=4, seed=seed),
     "resnet": lambda data, seed: ResNet(data, depth=8, width=4, seed=seed),
     "vgg": lambda data, seed: VGG(data, width=2, seed=seed),

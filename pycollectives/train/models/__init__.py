@@ -13,6 +13,7 @@ MODELS = Registry(
     {
         "hyperplane": f"{__name__}.hyperplane:Hyperplane",
         "mlp": f"{__name__}.mlp:MLP",
+        "mlp-torch": f"{TORCH}.mlp:TorchMLP",
         "cnn": f"{TORCH}.cnn:CNN",
         "resnet32": f"{TORCH}.resnet:ResNet",
         "vgg16": f"{TORCH}.vgg:VGG",

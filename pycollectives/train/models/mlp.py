@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..datasets.base import chunks
-from ..values import Size  # noqa: TC001 - the registry evaluates it
+from ..values import Count, Size  # noqa: TC001 - the registry evaluates them
 from .base import Model, Score
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MLP(Model):
-    """`depth` hidden layers of `hidden` neurons.
+    """`depth` hidden layers of `hidden` neurons; without any, a linear classifier, whose loss is convex.
 
     >>> from pycollectives.train.datasets.digits import digits
     >>> data = digits()
@@ -40,7 +40,7 @@ class MLP(Model):
     True
     """
 
-    def __init__(self, dataset: Dataset, *, hidden: Size = 128, depth: int = 1, seed: int = 0) -> None:
+    def __init__(self, dataset: Dataset, *, hidden: Size = 128, depth: Count = 1, seed: int = 0) -> None:
         dataset.check_inputs("mlp", "inputs and labels", (len(dataset.train[0].shape), 1))
         sizes = [prod(dataset.train[0].shape[1:]), *[hidden] * depth, dataset.classes]
         shapes = [shape for inputs, outputs in pairwise(sizes) for shape in ((inputs, outputs), (outputs,))]
@@ -51,6 +51,11 @@ class MLP(Model):
         random = np.random.default_rng(seed)
         for matrix in self._matrices:  # He et al. 2015: keeps the variance through ReLU
             matrix[:] = random.standard_normal(matrix.shape) * np.sqrt(2 / len(matrix))
+
+    @property
+    def layers(self) -> list[tuple[Array, Array]]:
+        """The matrix and the bias of each layer, which are views of `weights`."""
+        return list(zip(self._matrices, self._biases, strict=True))
 
     def forward(self, *batch: NDArray[Any]) -> float:
         """Return the mean cross-entropy of inputs (of any shape) and labels."""

@@ -78,6 +78,12 @@ class AdPsgd(Synchronizer):
         missed = averaging.statistics().exchanges - self._averages
         self.outcome = Outcome(active=2 if missed else 1, missed=missed)
 
+    def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+        """Return the current weights, which have been averaged since this rank read them, and an equal share."""
+        current = self._arrays.empty_like(weights)
+        self._joined().read(current)
+        return current, 1.0
+
     def leave(self) -> None:
         """Do nothing: no rank waits for this one. Neighbors continue to average with its weights."""
         self._joined()

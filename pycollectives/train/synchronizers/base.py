@@ -115,6 +115,13 @@ class Synchronizer:
         """
         return stop
 
+    def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float] | None:
+        """Return this rank's part of the mean model after a step, and its share, which is relative to other ranks'.
+
+        `weights` are the replica's. None: the replica itself is the model whose convergence counts.
+        """
+        return None
+
     def leave(self) -> None:
         """Leave: no rank waits for this one any longer. Does not wait, because others may have many steps left."""
 
@@ -169,6 +176,10 @@ class WeightSynchronizer(Synchronizer):
         """Apply this rank's gradient, then `average` the weights."""
         optimizer.update(model.weights, model.gradient, number)
         self.average(model.weights, number)
+
+    def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+        """Return the weights, and the same share as every rank."""
+        return weights, 1.0
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         average(self.comm.mpi_comm, weights)

@@ -48,6 +48,7 @@ class Eager(GradientSynchronizer):
         seed: int = policies.DEFAULT_SEED,
     ) -> None:
         self._comm = comm
+        self._drifts = missed == "latest"
         self._mean = _kind_of_mean(model.gradient)(
             comm,
             model.gradient,
@@ -88,6 +89,10 @@ class Eager(GradientSynchronizer):
         self.outcome = Outcome(info.active, late=not info.included, missed=info.missed)
         mean: NDArray[np.float32] = self._mean.write_to(self._gradient)
         return mean
+
+    def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float] | None:
+        """Return the weights if replicas drift apart."""
+        return (weights, 1.0) if self._drifts else None
 
     def leave(self) -> None:
         self._mean.start_flush()

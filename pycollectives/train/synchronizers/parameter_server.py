@@ -154,3 +154,11 @@ class Eamsgd(Served):
             before = server.version
             server.push_pull(model.weights, model.weights)
             self.outcome = Outcome(active=min(self._comm.size, max(1, server.version - before)))
+
+    def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float] | None:
+        """Return the center, on one rank."""
+        if self._comm.rank > 0:
+            return None
+        center = np.empty_like(weights)
+        self._join().pull(center)
+        return center, 1.0

@@ -38,6 +38,10 @@ class Sgp(WeightSynchronizer):
         step = self._push_sum.average(weights).step
         self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
 
+    def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+        """Return the de-biased weights, and the weight of this rank's sum."""
+        return weights, self._push_sum.weight
+
     def leave(self) -> None:
         """Leave: the neighbors continue without this rank, which keeps its sum."""
         self._push_sum.leave()

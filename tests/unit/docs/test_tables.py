@@ -69,6 +69,7 @@ def test_a_speedup_names_its_baseline_if_that_is_not_the_last_one_above():
             "steps_per_s": 2.0,
             "ideal_steps_per_s": None,
             "speedup": speedup,
+            "batch": 64,
             "curve": [point],
         }
 
@@ -80,11 +81,11 @@ def test_a_speedup_names_its_baseline_if_that_is_not_the_last_one_above():
         job("ssp", "bsp", 3.0),
     ]
     assert measured_by_job({"results": jobs}).splitlines() == [
-        "| method | steps/s | speedup | validation loss |",
+        "| method | examples/s | speedup | validation loss |",
         "| --- | --- | --- | --- |",
-        "| bsp | 2.00 | 1.00x | 0.5 |",
-        "| asp | 2.00 | 2.00x | 0.5 |",
-        "| bsp, slow | 2.00 | 1.00x | 0.5 |",
-        "| dssp | 2.00 | 4.00x | 0.5 |",
-        "| ssp | 2.00 | 3.00x over bsp | 0.5 |",
+        "| bsp | 128 | 1.00x | 0.5 |",
+        "| asp | 128 | 2.00x | 0.5 |",
+        "| bsp, slow | 128 | 1.00x | 0.5 |",
+        "| dssp | 128 | 4.00x | 0.5 |",
+        "| ssp | 128 | 3.00x over bsp | 0.5 |",
     ]

@@ -189,12 +189,12 @@ def test_of_the_time_to_a_target_there_is_no_ideal():
 
 def test_a_result_of_what_a_job_was_before_is_not_its_own():
     job = find("digits").jobs[0]
-    result = {"job": job.name, "baseline": job.baseline, "paper_speedup": job.paper, "seed": 3}
+    result = {"job": job.name, "baseline": job.baseline, "seed": 3}
     settings = json.loads(json.dumps(job.with_seed(3).as_json()))
     assert job.gave({**result, "settings": settings})
     assert job.gave({**result, "settings": {key: value for key, value in settings.items() if key != "output"}})
     assert not job.gave({**result, "settings": {**settings, "batch": 64}})
-    assert not job.gave({**result, "settings": settings, "paper_speedup": 2.0})
+    assert not job.gave({**result, "settings": settings, "baseline": "other"})
 
 
 def test_the_list_has_every_figure():
@@ -285,7 +285,7 @@ def test_an_unknown_name_is_told_what_there_is():
 
 
 def points(*losses):
-    return SimpleNamespace(curve=[Point(i + 1, 10.0 * (i + 1), loss, None) for i, loss in enumerate(losses)])
+    return [Point(i + 1, 10.0 * (i + 1), loss, None) for i, loss in enumerate(losses)]
 
 
 @pytest.mark.parametrize(
@@ -298,8 +298,13 @@ def test_the_time_to_a_loss_is_between_two_points(losses, seconds):
 
 def results():
     def one(job, seed, accuracy, speedup):
-        curve = [{"epoch": epoch, "elapsed_s": epoch, "loss": 1.0, "accuracy": accuracy} for epoch in (1, 2)]
-        figures = {"steps_per_s": 2.0, "active": 1.5, "speedup": speedup, "ideal_speedup": None, "paper_speedup": 1.25}
+        points = ((0.5, 1, 0.25), (1, 2, 0.5), (1, 3, 1))  # the last one after all replicas were made equal
+        curve = [
+            {"epoch": epoch, "elapsed_s": seconds, "loss": 1.0, "accuracy": share * accuracy}
+            for epoch, seconds, share in points
+        ]
+        figures = {"steps_per_s": 2.0, "batch": 16, "active": 1.5}
+        figures |= {"speedup": speedup, "ideal_speedup": None, "paper_speedup": 1.25}
         figures["ideal_steps_per_s"] = {"a": 2.5}.get(job)
         return {"job": job, "seed": seed, "curve": curve, **figures}
 
@@ -309,12 +314,25 @@ def results():
 
 def test_a_row_has_the_mean_over_seeds_and_what_nobody_knows_is_left_out():
     assert report.table(results()) == (
-        ["method", "steps/s", "of the ideal", "speedup", "paper", "validation loss", "accuracy", "active"],
         [
-            ["a", "2.00", "80 %", "1.00x", "1.25x", "1", "50.0 % (50.0 to 50.0)", "1.5"],
-            ["b", "2.00", "-", "2.50x", "1.25x", "1", "60.0 % (50.0 to 70.0)", "1.5"],
+            *("method", "examples/s", "of the ideal", "speedup", "paper", "validation loss", "accuracy"),
+            *("of the replica", "active"),
+        ],
+        [
+            ["a", "32", "80 %", "1.00x", "1.25x", "1", "50.0 % (50.0 to 50.0)", "25.0 %", "1.5"],
+            ["b", "32", "-", "2.50x", "1.25x", "1", "60.0 % (50.0 to 70.0)", "30.0 %", "1.5"],
         ],
     )
+
+
+def test_a_paper_without_a_number_has_words(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = results()
+    for result in found["results"]:
+        result["paper_speedup"] = {"a": None, "b": "slower"}[result["job"]]
+    head, rows = report.table(found)
+    assert [row[head.index("paper")] for row in rows] == ["-", "slower"]
+    report.plot(found, tmp_path / "figure.png")
 
 
 def test_baselines_are_named_if_there_are_several():

@@ -1,6 +1,7 @@
 """Communicator and partial allreduce on ranks that are threads of this process."""
 
 import os
+import re
 import threading
 import time
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives.partial_allreduce.stragglers import Straggler, StragglerWarning
 from pycollectives.support.buffers import DTYPE_NAMES
 from pycollectives.testing import loopback, run_ranks
 
@@ -436,8 +438,11 @@ def test_synchronous_ranks_with_equal_numbers_of_calls_wait_for_no_further_one()
     assert run_ranks(2, program) == [True, True]
 
 
-def test_stragglers():
+@pytest.mark.parametrize("share", [None, "0.5"])
+def test_stragglers(share, monkeypatch, caplog):
     """Rank 2 has data in one of the first rounds only. In the first round another rank may be absent."""
+    if share is not None:
+        monkeypatch.setenv("PYC_STRAGGLER_WARNING", share)
     met = threading.Barrier(3)
 
     def program(comm):
@@ -463,3 +468,20 @@ def test_stragglers():
         assert sum(other.absent for other in others) <= 1
         assert late.longest >= late.absent - 1
         assert after_flush == counted.stragglers
+    warnings = [record.getMessage() for record in caplog.records if "had no data" in record.getMessage()]
+    if share is None:
+        assert warnings == []
+    else:
+        (line,) = warnings
+        assert re.search(r"rank 2 had no data in [456] of [67] rounds \(\d+ %\); in [456] in a row at most\.$", line)
+
+
+def test_a_straggler_warning_is_of_the_rounds_since_the_one_before(caplog):
+    warning = StragglerWarning(0.5)
+    warning.check("a", 10, [Straggler(1, 8, 8)])
+    warning.check("a", 10, [Straggler(1, 8, 8)])
+    warning.check("a", 20, [Straggler(1, 12, 8), Straggler(2, 6, 6)])
+    assert [record.getMessage() for record in caplog.records] == [
+        "pycollectives: a: rank 1 had no data in 8 of 10 rounds (80 %); in 8 in a row at most.",
+        "pycollectives: a: rank 2 had no data in 6 of 10 rounds (60 %); in 6 in a row at most.",
+    ]

@@ -41,6 +41,8 @@ def test_stall_warning():
     assert settings({}).stall_warning == 30.0
     assert settings({"PYC_STALL_WARNING": "2.5"}).stall_warning == 2.5
     assert settings({"PYC_STALL_WARNING": "none"}).stall_warning is None
+    assert settings({}).straggler_warning is None
+    assert settings({"PYC_STRAGGLER_WARNING": "0.25"}).straggler_warning == 0.25
 
 
 def test_nothing_set():
@@ -73,6 +75,8 @@ def test_no_limit():
         ("PYC_DUMP_DIR", "/proc"),
         ("PYC_DUMP_DIR", "/" + 300 * "x"),
         ("PYC_STALL_WARNING", "0"),
+        ("PYC_STRAGGLER_WARNING", "1"),
+        ("PYC_STRAGGLER_WARNING", "-0.1"),
         ("PYC_STALL_WARNING", "soon"),
         ("PYC_HEARTBEAT_TIMEOUT", "0.9"),
         ("PYC_HEARTBEAT_TIMEOUT", "nan"),

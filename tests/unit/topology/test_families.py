@@ -227,3 +227,11 @@ def test_drawings():
     assert "  4 -> 0;\n" in topology.exponential(5).dot()
     assert '  1 -> 0 [label="0.5"];\n' in topology.from_matrix([[0.5, 0.5], [0.25, 0.75]]).dot()
     assert topology.one_peer_exponential(4).dot().count("digraph") == 1  # hops of 2 of 4 go both ways
+
+
+def test_two_levels_by_name():
+    found, expected = topology.by_name("two-level:3", 8), topology.two_level([0, 0, 0, 1, 1, 1, 2, 2])
+    assert found.matrix().tolist() == expected.matrix().tolist()
+    for name in ("two-level", "two-level:0", "two-level:x"):
+        with pytest.raises(ValueError, match="expected two-level:K, with K ranks per node"):
+            topology.by_name(name, 8)

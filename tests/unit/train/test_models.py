@@ -10,9 +10,11 @@ from model_contract import ModelContract, batch_of
 from pycollectives.train.datasets.base import Dataset
 from pycollectives.train.datasets.digits import digits
 from pycollectives.train.datasets.hyperplane import hyperplane
+from pycollectives.train.models import MODELS as REGISTRY
 from pycollectives.train.models.base import Score
 from pycollectives.train.models.hyperplane import Hyperplane
 from pycollectives.train.models.mlp import MLP
+from pycollectives.train.registry import Choice
 
 
 def blobs(count=60, features=(2, 3), classes=4):
@@ -159,3 +161,14 @@ def test_examples(name):
         pytest.importorskip("sklearn")
     results = doctest.testmod(importlib.import_module(f"pycollectives.train.models.{name}"))
     assert (results.failed, results.attempted > 0) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp-torch"])
+def test_a_linear_classifier_by_its_name(name):
+    if name == "mlp-torch":
+        pytest.importorskip("torch")
+    model = REGISTRY.make(Choice.parse(f"{name},depth=0"), blobs(), seed=1)
+    inputs, labels = blobs().train
+    assert model.weights.size == (inputs[0].size + 1) * (labels.max() + 1)
+    with pytest.raises(ValueError, match="depth: expected at least 0, got -1"):
+        REGISTRY.make(Choice.parse(f"{name},depth=-1"), blobs(), seed=1)

@@ -17,8 +17,10 @@ from torch.nn import functional  # noqa: E402
 
 from pycollectives.train.datasets.characters import characters  # noqa: E402
 from pycollectives.train.datasets.sequences import sequences  # noqa: E402
+from pycollectives.train.models.mlp import MLP  # noqa: E402
 from pycollectives.train.torch_models.cnn import CNN  # noqa: E402
 from pycollectives.train.torch_models.lstm import LSTM  # noqa: E402
+from pycollectives.train.torch_models.mlp import TorchMLP  # noqa: E402
 from pycollectives.train.torch_models.network import TorchModel  # noqa: E402
 from pycollectives.train.torch_models.resnet import Block, ResNet  # noqa: E402
 from pycollectives.train.torch_models.transformer import Transformer  # noqa: E402
@@ -67,6 +69,19 @@ def test_gradient_is_autograds(make):
     model.backward()
     np.testing.assert_array_equal(model.gradient, expected)
     assert (model.gradient != 0).any()
+
+
+def test_the_perceptron_of_pytorch_is_that_of_numpy():
+    data = images(4)
+    ours, theirs = (kind(data, hidden=5, depth=2, seed=3) for kind in (MLP, TorchMLP))
+    batch = batch_of(data)
+    assert theirs.forward(*batch) == pytest.approx(ours.forward(*batch), rel=1e-5)
+    theirs.backward()
+    ours.backward()
+    # PyTorch's matrices are transposed.
+    sums = [abs(model.gradient).sum() for model in (ours, theirs)]
+    assert sums[0] == pytest.approx(sums[1], rel=1e-4)
+    assert theirs.evaluate(*batch) == pytest.approx(ours.evaluate(*batch), rel=1e-5)
 
 
 def test_backward_needs_a_forward(make):

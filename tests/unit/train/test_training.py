@@ -313,7 +313,7 @@ def summary(**changed):
         "not_finite": 0,
         "is_same_on_all_ranks": True,
     }
-    return Summary(**{**figures, "curve": (Point(2, 1, 0.5, 0.75),), **changed})
+    return Summary(**{**figures, "curve": (Point(2, 1, 0.5, 0.75),), "mean_curve": (), **changed})
 
 
 def reported(capsys, tmp_path, **changed):

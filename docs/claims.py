@@ -1,0 +1,416 @@
+"""The papers' claims, beside our numbers, which are computed from docs/results."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+from experiment_tables import experiment_results
+from tables import markdown, read_results
+
+from pycollectives import topology
+from pycollectives.experiments import report
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["CLAIMS", "claims_table", "verdicts"]
+
+CLAIMS: dict[str, list[dict[str, Any]]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+"""By paper: place, claim, the paper's numbers, the function that computes ours, and the reason of a difference."""
+
+Found = tuple[str, bool]
+"""Our numbers in words, and whether they bear the claim out."""
+
+
+class Job(NamedTuple):
+    """Means over the seeds of a job."""
+
+    speedup: float
+    loss: float
+    accuracy: float
+    epochs: float
+    rate: float
+    seeds: int
+
+
+@functools.cache
+def experiments() -> dict[str, list[dict[str, Any]]]:
+    return {found["name"]: found["results"] for found in experiment_results()}
+
+
+def job(experiment: str, name: str) -> Job:
+    runs = [run for run in experiments()[experiment] if run["job"] == name]
+    if not runs:
+        raise KeyError(name)
+    end = [run["curve"][-1] for run in runs]
+    epochs = [run.get("epochs_to_target") for run in runs]
+    return Job(
+        fmean(run["speedup"] for run in runs),
+        fmean(point["loss"] for point in end),
+        100 * fmean(point["accuracy"] or 0 for point in end),
+        float("nan") if None in epochs else fmean(epochs),
+        fmean(report.examples_per_s(run) or 0 for run in runs),
+        len(runs),
+    )
+
+
+def speedups(experiment: str, *names: str) -> list[float]:
+    return [job(experiment, name).speedup for name in names]
+
+
+def cells(name: str, **which: Any) -> list[dict[str, Any]]:
+    found = [cell for cell in read_results(name) if all(cell[key] == value for key, value in which.items())]
+    if not found:
+        raise KeyError(name)
+    return found
+
+
+def cell(name: str, **which: Any) -> dict[str, Any]:
+    (found,) = cells(name, **which)
+    return found
+
+
+def times(values: list[float]) -> str:
+    return ", ".join(f"{value:.2f}x" for value in values)
+
+
+# --- eager-SGD ------------------------------------------------------------------------------------------------------
+
+
+def latency(policy: str) -> list[float]:
+    """Return the mean speedups over MPI_Allreduce on one node, and by messages."""
+    return [fmean(each["speedup"] for each in cells(name, policy=policy)) for name in ("skew-32", "skew-32-flat")]
+
+
+def solo_latency() -> Found:
+    board, messages = latency("solo")
+    return f"{board:.0f}x in shared memory, {messages:.0f}x by messages (`skew-32`)", min(board, messages) > 53.32
+
+
+def majority_latency() -> Found:
+    board, messages = latency("majority")
+    large = min(each["speedup"] for each in cells("skew-32-flat", policy="majority"))
+    text = f"{board:.2f}x in shared memory, {messages:.2f}x by messages, {large:.2f}x with 4 MiB (`skew-32`)"
+    return text, board > 2.46 * 0.9
+
+
+def active_ranks() -> Found:
+    solo, majority = (fmean(each["active_mean"] for each in cells("skew-32", policy=p)) for p in ("solo", "majority"))
+    return f"{solo:.1f} and {majority:.1f} (`skew-32`)", abs(solo - 1) < 0.5 and abs(majority - 16.5) < 2
+
+
+def hyperplane_speed() -> Found:
+    found = speedups("hyperplane", *(f"solo, {skew} ms" for skew in (200, 300, 400)))
+    return f"{times(found)} (`hyperplane`)", all(map(float.__gt__, found, (1.5, 1.75, 2.01)))
+
+
+def hyperplane_loss() -> Found:
+    losses = [job("hyperplane", f"{name}, 200 ms").loss for name in ("synchronous", "solo", "majority")]
+    return ", ".join(f"{loss:.2f}" for loss in losses) + " (`hyperplane`)", max(losses) < 1.01 * losses[0]
+
+
+def hyperplane_majority() -> Found:
+    (found,) = speedups("hyperplane", "majority, 200 ms")
+    return f"{found:.2f}x (`hyperplane`)", found > 1.25
+
+
+def table_2() -> Found:
+    rates = {
+        name: job("methods", f"{name}, one late").rate for name in ("d-psgd", "sgp", "eager solo", "ringmaster:16")
+    }
+    text = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    is_same = rates["ringmaster:16"] < rates["d-psgd"] < rates["sgp"] < rates["eager solo"]
+    return f"{text} examples/s (`methods`)", is_same
+
+
+def severe_accuracy(experiment: str) -> Found:
+    synchronous, solo = (job(experiment, name).accuracy for name in ("synchronous", "solo"))
+    return f"synchronous {synchronous:.1f} %, solo {solo:.1f} % (`{experiment}`)", solo < synchronous - 1
+
+
+def severe_speed(experiment: str, name: str, paper: float) -> Found:
+    (speed,) = speedups(experiment, name)
+    return f"{speed:.2f}x (`{experiment}`)", speed > 0.9 * paper
+
+
+def solo_is_fastest() -> Found:
+    solo, majority = speedups("digits", "solo", "majority")
+    return f"solo {solo:.2f}x, majority {majority:.2f}x (`digits`)", solo > majority > 1
+
+
+# --- Hop ------------------------------------------------------------------------------------------------------------
+
+
+def sparser_suffers_less() -> Found:
+    names = ("ring", "ring-based", "double-ring")
+    found = speedups("hop-graphs", *(f"{name}, random slow-down" for name in names))
+    return f"{times(found)} of the speed of each without (`hop-graphs`)", found == sorted(found, reverse=True)
+
+
+def server_is_slower() -> Found:
+    (found,) = speedups("hop-graphs", "parameter server")
+    return f"{found:.2f}x the speed of the ring-based graph (`hop-graphs`)", found < 0.9
+
+
+def backup_is_faster() -> Found:
+    found = speedups("hop", "backup 1, random slow-down", "backup 1, double ring, random slow-down")
+    found += speedups("hop-cnn", "backup 1")
+    return f"{times(found)} (`hop`, `hop-cnn`)", min(found) > 1.1
+
+
+def backup_rate() -> Found:
+    found = cell("hop-16", mode="backup:1")
+    return f"{found['speedup']:.2f}x; our load allows {found['ideal_speedup']:.2f}x (`hop-16`)", found["speedup"] > 1.6
+
+
+def staleness_is_like_backup() -> Found:
+    backup, stale = speedups("hop", "backup 1, random slow-down", "staleness 5, random slow-down")
+    return f"backup {backup:.2f}x, staleness {stale:.2f}x (`hop`)", abs(stale / backup - 1) < 0.2
+
+
+def skip_iteration() -> Found:
+    standard, skip = (cell("hop-16-slow", mode=mode) for mode in ("standard", "skip:10"))
+    free = 1e3 / standard["compute_ms"]
+    slower = [free / found["iterations_per_s"] for found in (standard, skip)]
+    return f"{slower[0]:.2f} to {slower[1]:.2f} (`hop-16-slow`)", slower[0] > 3 and slower[1] < 1.2
+
+
+def skip_training() -> Found:
+    two, ten = speedups("hop-graphs", "skip 2, one 4x slower", "skip 10, one 4x slower")
+    return f"skip 2 {two:.2f}x, skip 10 {ten:.2f}x (`hop-graphs`)", ten > max(2, two)
+
+
+def gap_bounds() -> Found:
+    return "all bounds hold in each simulated run, and are attained (`tests/plan/test_hop.py`)", True
+
+
+def aware_graphs() -> Found:
+    rates = [cell(f"hosts-hop-{name}", mode="standard")["iterations_per_s"] for name in ("ring-based", "two-level")]
+    return f"{rates[1] / rates[0]:.2f}x the iterations/s (`hosts-hop`)", rates[1] > rates[0]
+
+
+def gap_without_loops(graph: topology.Topology) -> float:
+    """Return 1 - lambda_2 of the uniform weights without a rank's own."""
+    adjacency = np.zeros((graph.size, graph.size))
+    for rank in range(graph.size):
+        peers = [peer for peer in graph.in_neighbors(rank) if peer != rank]
+        adjacency[rank, peers] = 1 / len(peers)
+    return float(1 - np.sort(np.linalg.eigvals(adjacency).real)[-2])
+
+
+def gaps() -> Found:
+    nodes = [0, 0, 0, 0, 1, 1, 2, 2]
+    within = [(a, b) for a in range(8) for b in range(8) if a != b and nodes[a] == nodes[b]]
+    between = [(0, 4), (5, 6), (7, 1)]  # at two workers of each machine
+    edges = [*within, *between, *((b, a) for a, b in between)]
+    graphs = (topology.ring_based(8), topology.two_level(nodes), topology.Topology(8, edges))
+    found = [gap_without_loops(graph) for graph in graphs]
+    return ", ".join(f"{gap:.4f}" for gap in found), bool(np.allclose(found, (0.6667, 0.2682, 0.2688), atol=1e-4))
+
+
+# --- Ripples --------------------------------------------------------------------------------------------------------
+
+
+def groups_homogeneous() -> Found:
+    found = speedups("groups", "static", "smart")
+    return f"{times(found)} (`groups`)", min(found) > 1.1
+
+
+def groups_by_links() -> Found:
+    found = [cell("hosts-groups-100mbit", generator=name)["speedup"] for name in ("static", "smart")]
+    return f"{times(found)} in iterations/s (`hosts-groups-100mbit`)", min(found) > 1.1
+
+
+def groups_server() -> Found:
+    (found,) = speedups("groups", "parameter server")
+    return f"{found:.2f}x (`groups`)", found < 0.5
+
+
+def groups_ad_psgd() -> Found:
+    (found,) = speedups("groups", "ad-psgd")
+    return f"{found:.2f}x (`groups`)", found < 0.5
+
+
+def ad_psgd_waits() -> Found:
+    found = 100 * cell("gossip-16", method="ad-psgd", slowdown="none")["waiting_fraction"]
+    return f"{found:.1f} % (`gossip-16`)", found > 90
+
+
+def order_of_iterations() -> Found:
+    names = ("ad-psgd", "random", "smart", "static")
+    found = [job("groups", name).epochs for name in names]
+    text = ", ".join(f"{name} {epochs:.1f}" for name, epochs in zip(names, found, strict=True))
+    return f"{text} epochs (`groups`)", found == sorted(found)
+
+
+def groups_slow(name: str, paper: float, by: int = 2) -> Found:
+    (speed,) = speedups("groups", f"{name}, one slower by {by}")
+    return f"{speed:.2f}x (`groups`)", speed > 0.8 * paper
+
+
+def ad_psgd_is_slower() -> Found:
+    (speed,) = speedups("groups", "ad-psgd, one slower by 2")
+    return f"{speed:.2f}x (`groups`)", speed < 1
+
+
+def smart_beats_ad_psgd() -> Found:
+    found = [*speedups("groups", *(f"{name}, one slower by 2" for name in ("smart", "ad-psgd")))]
+    return f"smart {found[0]:.2f}x, AD-PSGD {found[1]:.2f}x (`groups`)", found[0] > found[1]
+
+
+def section_length() -> Found:
+    names = ("every step", "every 4 steps", "every 16 steps", "every 64 steps")
+    found = [job("frequency", name).epochs for name in names]
+    return ", ".join(f"{epochs:.1f}" for epochs in found) + " epochs (`frequency`)", found[-1] > 1.05 * found[0]
+
+
+# --- AD-PSGD --------------------------------------------------------------------------------------------------------
+
+WITHIN = 0.03
+DECENTRALIZED = ("d-psgd", "sgp", "ad-psgd")
+
+
+def same_loss() -> Found:
+    base = job("methods", "synchronous, equal").loss
+    found = {name: job("methods", f"{name}, equal") for name in DECENTRALIZED}
+    text = ", ".join(f"{name} {of.loss / base:.3f}" for name, of in found.items())
+    seeds = found["ad-psgd"].seeds
+    is_near = max(of.loss for of in found.values()) < (1 + WITHIN) * base
+    return f"{text} of all-reduce's loss, {seeds} seeds (`methods`)", is_near
+
+
+def epochs_of_mean(name: str) -> float:
+    """Return the epochs until the mean model has the loss. Results of earlier versions lack it, and raise KeyError."""
+    runs = [run for run in experiments()["neighbors"] if run["job"] == name and run["mean_curve"]]
+    return fmean(run["epochs_to_target"] for run in runs)
+
+
+def same_epochs() -> Found:
+    base, *found = (epochs_of_mean(name) for name in ("all-reduce", *DECENTRALIZED))
+    text = ", ".join(f"{name} {epochs:.1f}" for name, epochs in zip(DECENTRALIZED, found, strict=True))
+    return f"{text}; all-reduce {base:.1f} epochs to the loss 0.3 (`neighbors`)", max(found) < (1 + WITHIN) * base
+
+
+def eamsgd_is_worse() -> Found:
+    base, eamsgd = (epochs_of_mean(name) for name in ("all-reduce", "eamsgd"))
+    return f"{eamsgd:.1f}, all-reduce {base:.1f} epochs to the loss 0.3 (`neighbors`)", eamsgd > (1 + WITHIN) * base
+
+
+def same_accuracy() -> Found:
+    base, ours = (job("neighbors", name).accuracy for name in ("all-reduce", "ad-psgd"))
+    return f"{ours:.1f} %, all-reduce {base:.1f} % (`neighbors`)", ours > base - 0.5
+
+
+def slow_worker(slowdown: str, name: str, paper: float) -> Found:
+    speeds = [cell("gossip-16", method="ad-psgd", slowdown=slowdown)["speedup"]]
+    text = f"{speeds[0]:.2f}x the iterations/s (`gossip-16`)"
+    if name:
+        speeds += speedups("neighbors", name)
+        text += f", {speeds[1]:.2f}x to a loss (`neighbors`)"
+    return text, min(speeds) > 0.8 * paper
+
+
+def scaling() -> Found:
+    found = cell("gossip-16", method="ad-psgd", slowdown="none")
+    speedup = 16 * found["iterations_per_s"] / found["ideal_iterations_per_s"]
+    return f"{speedup:.2f} (`gossip-16`)", speedup > 14.78
+
+
+def slow_network() -> Found:
+    found = [cell(name, method="ad-psgd")["speedup"] for name in ("hosts-gossip-1gbit", "hosts-gossip-100mbit")]
+    return f"{times(found)} over all-reduce at 1 Gbit/s and 100 Mbit/s (`hosts-gossip`)", found[1] > found[0] > 1
+
+
+def shared_links() -> Found:
+    found = cell("hosts-gossip-slow-host", method="ad-psgd")["speedup"]
+    return f"{found:.1f}x over all-reduce, one host at 10 Mbit/s (`hosts-gossip-slow-host`)", found > 3.8
+
+
+# --- ElasticBSP -----------------------------------------------------------------------------------------------------
+
+
+def windows() -> Found:
+    return "equal to exhaustive search on small sets (`tests/unit/zipline`)", True
+
+
+def full_grid_scan() -> Found:
+    return "it may miss the optimum, as a counterexample shows (`tests/unit/zipline`)", False
+
+
+def search_cost() -> Found:
+    found = [each["times_linear"] for each in cells("zipline", algorithm="full_grid_scan") if each["workers"] >= 100]
+    return f"{min(found):.0f} to {max(found):.0f} times the fastest (`zipline`)", min(found) > 10
+
+
+def crossover() -> Found:
+    def ratio(workers: int, lookahead: int) -> float:
+        of = {"workers": workers, "lookahead": lookahead}
+        slow, fast = (
+            cell("zipline", algorithm=name, **of)["time_us"]["p50"] for name in ("zipline_opt", "zipline_opt_bs")
+        )
+        return float(slow / fast)
+
+    found = {lookahead: [ratio(workers, lookahead) for workers in (100, 1000)] for lookahead in (15, 150)}
+    text = "; ".join(f"R = {r}: {a:.2f} with 100, {b:.2f} with 1000 workers" for r, (a, b) in found.items())
+    return f"time of ZipLineOpt over ZipLineOptBS, {text} (`zipline`)", all(b > 1 > a for a, b in found.values())
+
+
+def elastic_speed() -> Found:
+    found = speedups("elastic", "elastic:15", "asp", "ssp:3")
+    return f"over BSP: elastic {found[0]:.2f}x, ASP {found[1]:.2f}x, SSP {found[2]:.2f}x (`elastic`)", found[0] == max(
+        found
+    )
+
+
+def elastic_over_bsp() -> Found:
+    found = speedups("elastic", "elastic:15", "elastic:15, one 3x slower")
+    return f"{found[0]:.2f}x, {found[1]:.2f}x where one is 3x slower (`elastic`)", min(found) > 1.1
+
+
+def elastic_accuracy() -> Found:
+    names = ("bsp", "asp", "ssp:3", "elastic:15")
+    found = [job("elastic", name).accuracy for name in names]
+    text = ", ".join(f"{name} {accuracy:.1f} %" for name, accuracy in zip(names, found, strict=True))
+    return f"{text} (`elastic`)", found[-1] == max(found)
+
+
+# --- The tables -----------------------------------------------------------------------------------------------------
+
+KINDS = ("reproduced", "**not reproduced**", "not tried", "not measured")
+
+
+def verdict(claim: dict[str, Any]) -> tuple[str, str]:
+    """Return our numbers, and one of `KINDS`."""
+    if "ours" not in claim:
+        return "", "not tried"
+    name, *arguments = claim["ours"]
+    try:
+        text, holds = globals()[name](*arguments)
+    except KeyError as missing:
+        if missing.args[0] == name:
+            raise
+        return "", "not measured"
+    return text, KINDS[0] if holds else KINDS[1]
+
+
+def claims_table(paper: str) -> str:
+    """Return the table of a paper's claims."""
+    head = ["place", "claim", "paper", "here", "verdict", "conditions, or why not"]
+    rows = [[of["place"], of["claim"], of["paper"], *verdict(of), of.get("why", "")] for of in CLAIMS[paper]]
+    return markdown(head, rows)
+
+
+def verdicts() -> str:
+    """Return how many claims of each paper have which verdict."""
+    rows = []
+    for paper, claims in CLAIMS.items():
+        found = [verdict(claim)[1] for claim in claims]
+        rows.append([f"[{paper}](#{paper})", *(str(found.count(kind)) for kind in KINDS)])
+    return markdown(["paper", *(kind.strip("*") for kind in KINDS)], rows)

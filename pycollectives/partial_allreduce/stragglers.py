@@ -1,0 +1,54 @@
+"""The ranks that were late: how often, and a warning about them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_logger = logging.getLogger("pycollectives")
+
+
+class Straggler(NamedTuple):
+    """How often a rank had no data in a round. Ranks that have left are stragglers from then on.
+
+    Attributes
+    ----------
+    rank
+        The rank.
+    absent
+        Rounds without its data, apart from flushes.
+    longest
+        The most of these rounds in a row.
+    """
+
+    rank: int
+    absent: int
+    longest: int
+
+
+class StragglerWarning:
+    """Log a line for each rank that was absent from more than a share of the rounds since the line before.
+
+    `share` is `PYC_STRAGGLER_WARNING`; None: never.
+    """
+
+    def __init__(self, share: float | None) -> None:
+        self.share = share
+        self._rounds = 0
+        self._absent: dict[int, int] = {}
+
+    def check(self, name: str, rounds: int, stragglers: Sequence[Straggler]) -> None:
+        """Log lines after so many rounds of the collective `name`."""
+        new = rounds - self._rounds
+        if self.share is None or new == 0:
+            return
+        for each in stragglers:
+            absent = each.absent - self._absent.get(each.rank, 0)
+            if absent > self.share * new:
+                text = "pycollectives: %s: rank %d had no data in %d of %d rounds (%.0f %%); in %d in a row at most."
+                _logger.warning(text, name, each.rank, absent, new, 100 * absent / new, each.longest)
+        self._rounds, self._absent = rounds, {each.rank: each.absent for each in stragglers}
