@@ -25,7 +25,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 # With the folders: a file that is removed changes nothing else.
 SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -name '*.so' -not -name _version.py) \
            _build/backend.py CMakeLists.txt CMakePresets.json setup.py $(wildcard .git/logs/HEAD)
-CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
+CPP := $(shell find csrc pycollectives/include examples -name '*.cpp' -o -name '*.c' -o -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
 .PHONY: help install testing tools demo compare test nightly chaos docs wheel wheel-of-one-mpi release-check lint style tidy tidy-all types layers prose precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
@@ -70,9 +70,10 @@ install: $(VENV)/.installed  ## Build and install into the virtual environment
 # The same build folder, where all but the extension itself is compiled already.
 $(VENV)/.testing: $(VENV)/.installed $(wildcard tests/cpp/*)
 	cmake -DPYC_TESTING=ON $(BUILD) >/dev/null
-	cmake --build $(BUILD) --target _testing _testing_mpi --parallel $(JOBS)
+	cmake --build $(BUILD) --target _testing _testing_mpi pycollectives --parallel $(JOBS)
 	pip install --quiet 'pycollectives[test]'
 	cmake --install $(BUILD) --component testing --strip --prefix $(VENV)/lib/python*/site-packages >/dev/null
+	cmake --install $(BUILD) --component cpp --prefix $(VENV) >/dev/null
 	@touch $@
 
 testing: $(VENV)/.testing  ## The same, and what the tests need: pycollectives._testing, pytest, ...

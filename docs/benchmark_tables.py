@@ -240,6 +240,14 @@ BENCHMARKS: dict[str, Callable[[], str]] = {
         ["sync"],
         lambda title, of: ([code(of["sync"])], {title: _rate(of, "ideal_speedup")}),
     ),
+    "c-calls": measured(
+        {"c-calls-2": ""},
+        ["missed", "work before each call"],
+        lambda _, of: (
+            [code(of["missed"]), size_of(of["work_bytes"])],
+            {"Python": f"{of['python_us']:.2f} us", "C": f"{of['c_us']:.2f} us", "C/Python": f"{of['ratio']:.2f}"},
+        ),
+    ),
     "one-call": measured(
         {"hop-queue": "an update of Hop's queue", "server-micro": "push-pull by 4 workers at once"},
         ["call", "bytes", "`servers`"],

@@ -88,6 +88,7 @@ MEASUREMENTS = {
     "latency-8-flat": Measurement(8, [*FULL, *FLAT]),
     "direct-2": Measurement(2, ["bench/direct.py"]),
     "direct-8": Measurement(8, ["bench/direct.py"]),
+    "c-calls-2": Measurement(2, ["bench/c_calls.py"]),
     "baselines": Measurement(None, ["bench/baselines.py"]),
     "survive-8": Measurement(8, ["bench/survive.py"], options=WITH_FAULT_TOLERANCE),
     "survive-8-spares": Measurement(12, SPARES, options=WITH_FAULT_TOLERANCE),

@@ -15,6 +15,7 @@ extension and `mpi4py.MPI`. The first use of `torch` loads PyTorch.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from pkgutil import extend_path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,6 @@ from .counter.loop import until
 from .hop.collective import Hop
 from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
-from .neighbor_averaging.neighborhood import StepInfo
 from .neighbor_averaging.pairwise import PairwiseAveraging
 from .neighbor_averaging.push_sum import PushSum
 from .partial_allreduce.collective import PartialAllreduce
@@ -77,11 +77,11 @@ __all__ = [
     "ScheduleError",
     "Solo",
     "StallError",
-    "StepInfo",
     "StepTimer",
     "TransportError",
     "__version__",
     "flatten",
+    "get_include",
     "groups",
     "hop",
     "policies",
@@ -93,6 +93,16 @@ __all__ = [
     "wait_any",
     "zipline",
 ]
+
+
+def get_include() -> str:
+    """Return the folder of `pycollectives.h`, for the include path of C, C++ and Cython.
+
+    >>> import pycollectives as pc
+    >>> pc.get_include().endswith("pycollectives/include")
+    True
+    """
+    return str(Path(__file__).resolve().parent / "include")
 
 
 def __getattr__(name: str) -> object:

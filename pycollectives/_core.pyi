@@ -193,6 +193,8 @@ class PartialAllreduce:
         """What `flush` begins with: this rank leaves, and no round waits for it. `flush` is to follow."""
     def flush(self, *, timeout: float | None = None) -> RoundInfo:
         """Collective. After a StallError it can be called again, and goes on with the same flush."""
+    def c_handle(self, *, timeout: float | None = None) -> object:
+        """The handle for calls from C, a capsule, which lives as long as this object. `timeout`: their default."""
     def leave(self) -> None:
         """Takes no further part; returns at once. Idempotent."""
     def check_usable(self) -> None:
@@ -345,6 +347,18 @@ class ExplicitGroups:
         timeout: float | None = None,
     ) -> None:
         """The same of an array on a CUDA device, when `streams` have done what they were given."""
+    def c_handle(
+        self,
+        *,
+        nodes: Sequence[int],
+        count: int,
+        dtype_name: str,
+        op: str,
+        algorithms: Sequence[str],  # by number of members
+        on_board: bool,  # groups of one node use shared memory
+        timeout: float | None = None,
+    ) -> object:
+        """The capsule of the handle for calls from C with such arrays, which lives as long as this object."""
     def refuse(self, members: Sequence[int], reason: str) -> None:
         """Refuse the next P-Reduce. The other members raise MismatchError with the reason; `reduce` stays usable."""
     def leave(self) -> None:
@@ -390,6 +404,11 @@ class PartialReduce:
         """Averages in place with the next group: (group, sequence, waited in seconds, conflicts)."""
     def leave(self, values: Any | None = None) -> None:
         """Leaves; what is still to be performed is performed with a copy of `values`, or without. Idempotent."""
+    def c_handle(self, *, timeout: float | None = None) -> object:
+        """The handle for calls from C, a capsule, which lives as long as this object. `timeout`: their default."""
+    @property
+    def next_step(self) -> int:
+        """The number after that of the last call of `average`, also from C."""
     def check_usable(self) -> None: ...
     def statistics(self) -> dict[str, Any]:
         """averages, cache_hits, cache_misses, waited, memory_bytes."""
@@ -471,6 +490,8 @@ class PairwiseAveraging:
     def read_kept(self, out: Any) -> None:
         """What averages keep the sum of, as it is held: float32 or float64."""
     def apply(self, delta: Any) -> None: ...
+    def c_handle(self, *, timeout: float | None = None) -> object:
+        """The handle for calls from C, a capsule, which lives as long as this object. `timeout`: their default."""
     def replace_held(self, before: Any, values: Any) -> None:
         """Replaces the model, but for what was applied since `read_kept` gave `before`; no average may be under way."""
     def pause(self, *, timeout: float | None = None) -> None:
@@ -569,6 +590,8 @@ class Neighborhood:
         """Begins a step with a copy of `values`; does not wait."""
     def test(self) -> bool:
         """Whether the step that was started has its result."""
+    def c_handle(self, *, timeout: float | None = None) -> object:
+        """The handle for calls from C, a capsule, which lives as long as this object. `timeout`: their default."""
     def statistics(self) -> dict[str, Any]:
         """steps, waited, memory_bytes."""
     def wait(self, out: Any, *, timeout: float | None = None) -> None:
@@ -1016,6 +1039,8 @@ class ParameterServer:
     def wait(self, clock: int, *, timeout: float | None = None) -> None: ...
     def pull(self, out: Any, *, timeout: float | None = None, at_least: int = 0) -> None: ...
     def push_pull(self, gradient: Any, out: Any, *, timeout: float | None = None) -> None: ...
+    def c_handle(self, *, timeout: float | None = None) -> object:
+        """The handle for calls from C, a capsule, which lives as long as this object. `timeout`: their default."""
     def suspend(self, *, timeout: float | None = None) -> None:
         """Takes no part until the next push."""
     def leave(self) -> None:

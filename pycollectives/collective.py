@@ -281,6 +281,24 @@ class Collective(ABC, Generic[ArgumentsT]):
             raise AttributeError(f"{type(self).__name__} has no arrays")
         return template
 
+    def _c_handle(self) -> object:
+        """Return the handle for calls from C, a capsule: see pycollectives.h. It lives as long as this object."""
+        if self._context.membership is not None:
+            raise TypeError(
+                f"{self.name!r}: calls from C cannot continue after a death: expected a communicator with "
+                "on_failure='raise', got on_failure='continue'"
+            )
+        if self.closed:
+            raise ClosedError(f"{self.name!r} is closed")
+        make = getattr(self._collective, "c_handle", None)
+        if make is None:
+            raise TypeError(
+                f"{self.name!r}: expected a partial allreduce, a partial reduce, averaging with neighbors or in pairs, "
+                f"or a parameter server, of arrays in host memory: calls from C have no {type(self).__name__} like this"
+            )
+        handle: object = make(timeout=self._context.timeout)
+        return handle
+
     def __repr__(self) -> str:
         of = "" if self._arguments.template is None else f" of {self.count} {self.dtype}"
         choices = "".join(f" {choice}" for choice in self._choices())

@@ -208,6 +208,7 @@ class Communicator:
     parameter_server = creates(ParameterServer, ParameterServerArguments)
     counter = creates(SharedCounter, CounterArguments)
     preduce = means.preduce
+    _c_preduce = means.c_preduce
     mean = means.mean
     is_same_on_all_ranks = fingerprint.is_same_on_all_ranks
     shrink = shrinking.shrink

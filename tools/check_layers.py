@@ -4,7 +4,8 @@
     python tools/check_layers.py --map    print the layers and parts with their dependencies (docs/design/layers.md)
 
 C++: a layer includes only its own headers and headers of the layers that CMakeLists.txt allows. Only
-csrc/transport/mpi_* and csrc/bindings may include <mpi.h>. Only csrc/bindings may include pybind11 and Python.h.
+csrc/transport/mpi_*, csrc/c_api/mpi_* and csrc/bindings may include <mpi.h>. Only csrc/bindings may include pybind11
+and Python.h.
 
 Python: every module belongs to a part of the table below and uses only the parts that the table allows. Imports have no
 cycles, and a name is imported from the module that defines it. Pure modules use neither MPI nor the engine. No module
@@ -149,9 +150,9 @@ def forbidden_include(path: Path, may_use: set[str], quoted: bool, header: str) 
     """Return why a file whose layer may use `may_use` must not include `header`; None if it may."""
     layer = layer_of(path.relative_to("csrc"))
     if MPI_HEADER.fullmatch(header) and not (
-        layer == "bindings" or (layer == "transport" and path.name.startswith("mpi_"))
+        layer == "bindings" or (layer in {"transport", "c_api"} and path.name.startswith("mpi_"))
     ):
-        return f"<{header}> is for csrc/transport/mpi_* and csrc/bindings only"
+        return f"<{header}> is for csrc/transport/mpi_*, csrc/c_api/mpi_* and csrc/bindings only"
     if PYTHON_HEADER.fullmatch(header) and layer != "bindings":
         return f"<{header}> is for csrc/bindings only"
     if quoted and header != CPP_TESTS:

@@ -52,6 +52,14 @@ assert about.get_all("Project-URL"), "expected addresses of the project"
 """
 
 
+HEADERS = """
+import pathlib, pycollectives
+headers = pathlib.Path(pycollectives.get_include())
+for file in [headers / "pycollectives.h", headers.parent / "__init__.pxd"]:
+    assert file.is_file(), f"expected {file} in the wheel"
+"""
+
+
 class Environment:
     """A fresh virtual environment. PATH has its own programs and the programs of the system."""
 
@@ -108,6 +116,7 @@ def check_commands(environment: Environment, wheel: Path) -> None:
         sys.exit("expected the benchmarks in the wheel")
     environment.run("pycollectives", "slurm", "--help")
     environment.run("python", "-c", LINKS)
+    environment.run("python", "-c", HEADERS)
 
 
 def try_mpi(mpi: str, folder: Path, wheel: Path, options: list[str]) -> tuple[Environment, float]:

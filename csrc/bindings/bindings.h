@@ -23,6 +23,7 @@ namespace py = pybind11;
 /// SHA-256 of the stub that this module was built for.
 extern const char* const kInterface;
 
+void bind_c_functions(py::module_& m);
 void bind_groups(py::module_& m);
 void bind_schedule(py::module_& m);
 void bind_engine(py::module_& m);

@@ -8,30 +8,12 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "bindings/c_functions.h"
 #include "bindings/calls.h"
 #include "bindings/gil.h"
+#include "core/one_thread.h"
 
 namespace pyc {
-
-/// Marks a call of an object while it lives, and refuses a second thread.
-class OneThread {
- public:
-  using Refuse = void (*)(const std::string& name);  ///< throws
-
-  OneThread(std::atomic_flag& flag, const std::string& name, Refuse refuse = &refuse_call) : flag_(flag) {
-    if (flag_.test_and_set(std::memory_order_acquire)) refuse(name);
-  }
-  ~OneThread() { flag_.clear(std::memory_order_release); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  [[noreturn]] static void refuse_call(const std::string& name) {
-    throw std::runtime_error("'" + name + "': called while another thread is in a call of it; one thread at a time");
-  }
-
-  std::atomic_flag& flag_;
-};
 
 inline py::buffer_info requested(const py::buffer& values, bool writable, const std::string& name, std::size_t count) {
   py::buffer_info memory = values.request(writable);
@@ -71,9 +53,22 @@ class BoundCollective {
  protected:
   OneThread alone() { return {in_use_, collective_->name()}; }
 
+  /// The handle of calls from C, which lives as long as this object. `rest`: of the handle's constructor.
+  template <class Handle, class... Rest>
+  py::capsule handle_of(Seconds default_limit, Rest&&... rest) {
+    if (!handle_) {
+      const auto& options = collective_->options();
+      handle_ = std::make_unique<Handle>(
+          pyc_collective::Common{options.name, options.count, options.type, &in_use_, default_limit, interrupt_c_call},
+          collective_, std::forward<Rest>(rest)...);
+    }
+    return capsule_of(handle_.get());
+  }
+
  private:
   std::shared_ptr<Kind> collective_;
   std::atomic_flag in_use_;
+  std::unique_ptr<pyc_collective> handle_;
 };
 
 /// Defines `check_usable` and `closed`, which every collective has. `Bound`: *bound is the collective.

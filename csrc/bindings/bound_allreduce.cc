@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 
 #include "bindings/c_api.h"
 #include "core/error.h"
@@ -83,6 +84,7 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine, con
   const GilReleased released;  // an algorithm written in Python takes the GIL again
   collective_ = PartialAllreduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
                                          run_signal_handlers);
+  contributor_.emplace(*engine_, *collective_);
 }
 
 BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
@@ -92,7 +94,19 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
       small_(false),
       brief_(false),
       collective_(std::move(collective)),
-      engine_(std::move(engine)) {}
+      engine_(std::move(engine)) {
+  contributor_.emplace(*engine_, *collective_);
+}
+
+pyc_collective* BoundPartialAllreduce::c_handle(Seconds default_limit) {
+  const PartialAllreduceOptions& options = collective_->options();
+  if (!handle_) {
+    handle_ = std::make_unique<AllreduceHandle>(
+        pyc_collective::Common{options.name, options.count, options.type, &in_use_, default_limit, interrupt_c_call},
+        collective_, *contributor_);
+  }
+  return handle_.get();
+}
 
 void BoundPartialAllreduce::set_default_timeout(py::handle timeout) {
   default_limit_ = timeout_from(timeout);
@@ -106,7 +120,7 @@ std::shared_ptr<Call> BoundPartialAllreduce::contribute_when_made(const std::byt
                                                                   DeviceHandover::Producers producers) {
   const OneThread one = alone();
   const GilReleased released;
-  contributor_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  contributor_->note_contribution();
   return collective_->contribute_when_made(data, producers, run_signal_handlers);
 }
 
@@ -177,7 +191,7 @@ PYC_HOT bool BoundPartialAllreduce::is_plain(PyObject* data) const {
 
 PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const void* data, Seconds limit) {
   const OneThread one = alone();
-  contributor_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  contributor_->note_contribution();
   const GilReleased released(!brief_);
   return collective_->contribute(static_cast<const std::byte*>(data), limit);
 }
@@ -227,7 +241,7 @@ RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   finish_handing_over(limit);
   const std::shared_ptr<Call> call = collective_->start_flush(remaining());
   const RoundInfo& info = collective_->wait(*call, remaining(), run_signal_handlers);
-  contributor_ = std::thread::id();
+  contributor_->note_flush();
   return info;
 }
 

@@ -6,12 +6,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/bound.h"
 #include "bindings/direct_calls.h"
+#include "c_api/allreduce_handle.h"
 #include "schedule/schedule.h"
 
 namespace pyc {
@@ -52,7 +52,7 @@ class BoundPartialAllreduce {
   void close();
   RoundInfo flush(Seconds limit);
   /// Whether this thread has contributed since the last flush.
-  bool has_contributed() const { return contributor_ == std::this_thread::get_id(); }
+  bool has_contributed() const { return contributor_->is_this_thread(); }
   /// Discards pending data and leaves, even after the engine has failed, when no data can be delivered. Returns the
   /// number of discarded contributions.
   std::size_t abort();
@@ -64,6 +64,9 @@ class BoundPartialAllreduce {
   /// that `writable` turns into one. Call it before the handover.
   py::object receiver(PyObject* out) const;
   void write_result(const py::object& receiver);
+
+  /// The handle of calls from C, which lives as long as this object.
+  pyc_collective* c_handle(Seconds default_limit);
 
   /// See direct_calls.h.
   DirectCalls& direct_calls() { return direct_calls_; }
@@ -94,8 +97,9 @@ class BoundPartialAllreduce {
   bool brief_;  // so is handing data over
   Seconds default_limit_ = -1;
   std::atomic_flag in_use_;
-  std::atomic<std::thread::id> contributor_;  // since the last flush
   std::shared_ptr<PartialAllreduce> collective_;
+  std::optional<Contributor> contributor_;  // made after the collective
+  std::unique_ptr<pyc_collective> handle_;  // of calls from C
   py::object convert_;
   py::object writable_;
   std::shared_ptr<Engine> engine_;

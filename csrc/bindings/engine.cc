@@ -24,6 +24,7 @@
 #include "core/error.h"
 #include "diagnostics/flight_dump.h"
 #include "engine/engine.h"
+#include "engine/environment.h"
 #include "engine/progress_thread.h"
 #include "transport/loopback.h"
 #include "transport/mpi_transport.h"
@@ -35,33 +36,6 @@ Progress progress_from(const std::string& name) {
   if (name == "thread") return Progress::kThread;
   if (name == "caller") return Progress::kCaller;
   throw std::invalid_argument("progress: expected 'thread' or 'caller', got '" + name + "'");
-}
-
-/// `communicator`: its number in this process.
-std::unique_ptr<Trace> trace_from_environment(const Transport& transport, int communicator, std::string group) {
-  const char* path = std::getenv("PYC_TRACE");
-  if (path == nullptr || *path == '\0') return nullptr;
-  return std::make_unique<Trace>(path, transport.rank(), transport.size(), communicator, std::move(group));
-}
-
-/// PYC_FLIGHT_ROUNDS, which Python has checked.
-std::size_t flight_rounds() {
-  const char* const text = std::getenv("PYC_FLIGHT_ROUNDS");
-  return text == nullptr || *text == '\0' ? 256 : std::strtoul(text, nullptr, 10);
-}
-
-/// PYC_STALL_WARNING, which Python has checked.
-Seconds stall_warning() {
-  const char* const text = std::getenv("PYC_STALL_WARNING");
-  if (text == nullptr || *text == '\0') return 30;
-  char* end = nullptr;
-  const Seconds after = std::strtod(text, &end);
-  return end == text || !std::isfinite(after) ? -1 : after;  // "none", "inf"
-}
-
-int next_communicator() {
-  static std::atomic<int> count{0};
-  return count++;
 }
 
 /// Ends this process after `limit` seconds, because MPI_Finalize need not return after a rank has died.

@@ -63,6 +63,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = PYC_VERSION;
   m.attr("interface") = pyc::kInterface;
   pybind11::register_exception_translator(&pyc::translate);
+  pyc::bind_c_functions(m);
   pyc::bind_groups(m);
   pyc::bind_schedule(m);
   pyc::bind_engine(m);

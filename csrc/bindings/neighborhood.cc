@@ -9,6 +9,7 @@
 #include "bindings/bindings.h"
 #include "bindings/bound.h"
 #include "bindings/calls.h"
+#include "c_api/handles.h"
 #include "services/neighbor_averaging/neighborhood.h"
 
 namespace pyc {
@@ -48,6 +49,8 @@ class BoundNeighborhood : public BoundCollective<Neighborhood> {
     out["steps"] = (**this).steps();
     return out;
   }
+
+  py::capsule c_handle(Timeout timeout) { return handle_of<NeighborhoodHandle>(timeout); }
 };
 
 }  // namespace
@@ -80,6 +83,7 @@ void bind_neighborhood(py::module_& m) {
       .method<&Bound::receive<&Neighborhood::wait>>("wait", "out, *, timeout=None")
       .method<&Bound::receive<&Neighborhood::final>>("final", "out, *, timeout=None")
       .method<&Bound::test>("test", "")
+      .method<&Bound::c_handle>("c_handle", "*, timeout=None")
       .method<&Bound::statistics>("statistics", "")
       .property("steps", [](Bound& b) { return (*b).steps(); })
       .property("weight", [](Bound& b) { return (*b).weight(); });

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bindings/bound_pairwise.h"
+#include "c_api/handles.h"
 
 namespace pyc {
 namespace {
@@ -20,6 +21,7 @@ class BoundHostPairwise final : public BoundPairwise {
     const py::buffer_info memory = checked(delta, false, (**this).options().type);
     without_gil([&] { (**this).apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers); });
   }
+  py::capsule c_handle(Timeout timeout) { return handle_of<PairwiseHandle>(timeout); }
 };
 
 }  // namespace
@@ -45,7 +47,8 @@ void bind_pairwise_averaging(py::module_& m) {
                   without_gil([&] { PairwiseAveraging::check(engine, options); });
                 })
       .method<&Bound::read>("read", "out")
-      .method<&Bound::apply>("apply", "delta");
+      .method<&Bound::apply>("apply", "delta")
+      .method<&Bound::c_handle>("c_handle", "*, timeout=None");
   bind_what_needs_no_array<Bound>(type);
 }
 

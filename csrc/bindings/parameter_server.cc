@@ -1,6 +1,6 @@
 #include "services/parameter_server/parameter_server.h"
 
-#include <cstring>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,7 +14,9 @@
 #include "bindings/calls.h"
 #include "bindings/kept_object.h"
 #include "bindings/parameter_server_options.h"
+#include "c_api/handles.h"
 #include "services/parameter_server/finite.h"
+#include "services/parameter_server/ledger_copy.h"
 #include "services/parameter_server/update_rule.h"
 
 namespace pyc {
@@ -38,38 +40,33 @@ server::Update update_from(const py::object& update, const server::Options& opti
   };
 }
 
-enum class NotFinite { kReject, kSkip, kAccept };
+using server::NotFinite;
 
 NotFinite not_finite(const std::string& name) {
   return name == "accept" ? NotFinite::kAccept : name == "skip" ? NotFinite::kSkip : NotFinite::kReject;
 }
 
-py::dict statistics_from(const server::Options& options, std::vector<std::byte> memory) {
-  const auto lines = std::make_unique<std::byte[]>(memory.size() + 64);
-  void* start = lines.get();
-  std::size_t room = memory.size() + 64;
-  std::align(64, memory.size(), start, room);
-  std::memcpy(start, memory.data(), memory.size());
-  server::Ledger ledger(options, static_cast<std::byte*>(start), false, 0);
+py::dict statistics_from(const server::Options& options, const std::vector<std::byte>& memory) {
+  server::LedgerCopy ledger(options, memory);
   py::dict out;
   py::list workers;
   for (server::Worker w = 0; w < options.workers.size(); ++w) {
-    const server::Account& account = ledger.account(w);
+    const server::Account& account = ledger->account(w);
     workers.append(py::make_tuple(options.workers[w], account.pushes, account.discarded, account.given_up,
-                                  account.waiting, static_cast<int>(ledger.row(w).presence)));
+                                  account.waiting, static_cast<int>(ledger->row(w).presence)));
   }
   py::list ages;
-  for (const std::uint64_t pushes : ledger.counts().ages) ages.append(pushes);
+  for (const std::uint64_t pushes : ledger->counts().ages) ages.append(pushes);
   py::list supersteps;
-  const std::uint64_t last = ledger.superstep();
+  const std::uint64_t last = ledger->superstep();
   for (std::uint64_t k = last > server::kSupersteps ? last - server::kSupersteps : 0; k < last; ++k) {
-    const server::Superstep& superstep = ledger.counts().supersteps[k % server::kSupersteps];
+    const server::Superstep& superstep = ledger->counts().supersteps[k % server::kSupersteps];
     supersteps.append(py::make_tuple(superstep.length, superstep.slack));
   }
   out["workers"] = workers;
   out["staleness"] = ages;
   out["supersteps"] = supersteps;
-  out["version"] = ledger.version();
+  out["version"] = ledger->version();
   out["superstep"] = last;
   return out;
 }
@@ -98,6 +95,7 @@ class BoundParameterServer : public BoundCollective<ParameterServer> {
     return exclusively([&](ParameterServer& s) {
       const std::byte* const values = checked(memory.ptr);
       s.push(kind_of(values), values, {timeout, run_signal_handlers});
+      suspended_ = false;
       return s.clock();
     });
   }
@@ -105,6 +103,7 @@ class BoundParameterServer : public BoundCollective<ParameterServer> {
   Clock give_up(Timeout timeout) {
     return exclusively([&](ParameterServer& s) {
       s.push(Kind::kGivenUp, nullptr, {timeout, run_signal_handlers});
+      suspended_ = false;
       return s.clock();
     });
   }
@@ -134,6 +133,7 @@ class BoundParameterServer : public BoundCollective<ParameterServer> {
     check_overlap(from, into);
     exclusively([&](ParameterServer& s) {
       const std::byte* const values = checked(from.ptr);
+      suspended_ = false;
       s.push_pull(kind_of(values), values, static_cast<std::byte*>(into.ptr), {timeout, run_signal_handlers});
     });
   }
@@ -175,7 +175,10 @@ class BoundParameterServer : public BoundCollective<ParameterServer> {
   std::shared_ptr<server::UpdateCalls> update_calls() const { return (**this).update_calls(); }
 
   void suspend(Timeout timeout) {
-    exclusively([&](ParameterServer& s) { s.suspend({timeout, run_signal_handlers}); });
+    exclusively([&](ParameterServer& s) {
+      s.suspend({timeout, run_signal_handlers});
+      suspended_ = true;
+    });
   }
 
   py::tuple outcome() {
@@ -186,6 +189,11 @@ class BoundParameterServer : public BoundCollective<ParameterServer> {
   py::dict server_statistics(Timeout timeout) {
     return statistics_from((**this).options(),
                            exclusively([&](ParameterServer& s) { return s.counts({timeout, run_signal_handlers}); }));
+  }
+
+  py::capsule c_handle(Timeout timeout) {
+    const bool is_worker = (**this).layout().worker_of(engine_->rank()).has_value();
+    return handle_of<ServerHandle>(timeout, nan_, is_worker, suspended_);
   }
 
  private:
@@ -202,18 +210,13 @@ class BoundParameterServer : public BoundCollective<ParameterServer> {
   }
   /// Null if the gradient is to be skipped.
   const std::byte* checked(const void* memory) const {
-    const auto* const gradient = static_cast<const std::byte*>(memory);
     const server::Options& options = (**this).options();
-    if (nan_ == NotFinite::kAccept || server::all_finite(options.type, gradient, options.count)) return gradient;
-    if (nan_ == NotFinite::kSkip) return nullptr;
-    throw std::invalid_argument(
-        "'" + options.name +
-        "': expected finite values, got NaN or infinity; nothing is pushed. nan=\"skip\" pushes "
-        "without an effect instead, nan=\"accept\" takes them");
+    return server::accepted(nan_, options.type, static_cast<const std::byte*>(memory), options.count, options.name);
   }
 
   Engine* const engine_;
   const NotFinite nan_;
+  std::atomic<bool> suspended_{false};  // takes no part until the next push
 };
 
 }  // namespace
@@ -262,6 +265,7 @@ void bind_parameter_server(py::module_& m) {
       .method<&Bound::pull>("pull", "out, *, timeout=None, at_least=0")
       .method<&Bound::push_pull>("push_pull", "gradient, out, *, timeout=None")
       .method<&Bound::suspend>("suspend", "*, timeout=None")
+      .method<&Bound::c_handle>("c_handle", "*, timeout=None")
       .method<&Bound::settle>("settle", "dead, *, timeout=None")
       .method<&Bound::included>("included", "")
       .property("arrays", [](Bound& b) { return (*b).arrays(); })

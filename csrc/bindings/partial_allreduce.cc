@@ -247,6 +247,8 @@ void bind_partial_allreduce(py::module_& m) {
             bound->set_default_timeout(default_timeout);
             return bound;
           })
+      .method("c_handle", "*, timeout=None",
+              [](Bound& b, const py::object& timeout) { return capsule_of(b.c_handle(b.limit_from(timeout.ptr()))); })
       .method("recovery_state", "", [](Bound& b) { return state_of(*b); })
       .method("continue_from", "lacking, missed, values, divisor",
               [](Bound& b, std::uint64_t lacking, std::uint64_t missed, const std::optional<py::bytes>& values,

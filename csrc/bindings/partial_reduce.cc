@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -13,6 +15,7 @@
 #include "bindings/calls.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
+#include "c_api/handles.h"
 #include "core/error.h"
 #include "groups/generator.h"
 #include "services/partial_reduce/explicit_groups.h"
@@ -75,6 +78,18 @@ class BoundExplicitGroups {
     in_use_.clear(std::memory_order_release);
   }
 
+  /// The handle for arrays of one count, type and operation.
+  py::capsule c_handle(std::vector<Rank> nodes, std::size_t count, const std::string& dtype_name, const std::string& op,
+                       std::vector<std::string> algorithms, bool on_board, Timeout timeout) {
+    std::unique_ptr<pyc_collective>& handle = handles_[{count, dtype_name, op}];
+    if (!handle) {
+      handle = std::make_unique<PreduceHandle>(
+          pyc_collective::Common{"preduce", count, data_type(dtype_name), &in_use_, timeout, interrupt_c_call}, engine_,
+          groups_, reduce_op(op), Nodes(std::move(nodes)), std::move(algorithms), on_board);
+    }
+    return capsule_of(handle.get());
+  }
+
   ExplicitGroups& operator*() { return *groups_; }
 
  private:
@@ -105,6 +120,7 @@ class BoundExplicitGroups {
   std::unique_ptr<CallersEvents> callers_events_;
   std::shared_ptr<ExplicitGroups> groups_;
   std::atomic_flag in_use_;
+  std::map<std::tuple<std::size_t, std::string, std::string>, std::unique_ptr<pyc_collective>> handles_;
 };
 
 class BoundPartialReduce : public BoundCollective<PartialReduce> {
@@ -117,6 +133,7 @@ class BoundPartialReduce : public BoundCollective<PartialReduce> {
     auto* const data = static_cast<std::byte*>(memory.ptr);
     GroupInfo info;
     run_on(values, data, **this, [&] { info = (**this).average(data, step, group, timeout, run_signal_handlers); });
+    next_step_ = step + 1;
     return to_python(info);
   }
 
@@ -125,6 +142,12 @@ class BoundPartialReduce : public BoundCollective<PartialReduce> {
     if (values) memory = values->request();
     without_gil([&] { (**this).close_with(static_cast<const std::byte*>(memory.ptr)); });
   }
+
+  py::capsule c_handle(Timeout timeout) { return handle_of<ReduceHandle>(timeout, next_step_); }
+  std::int64_t next_step() const { return next_step_; }
+
+ private:
+  std::int64_t next_step_ = 0;
 };
 
 }  // namespace
@@ -166,6 +189,7 @@ void bind_partial_reduce(py::module_& m) {
           "reduce_on_device",
           "device, data, *, count, owner, streams, dtype_name, members, op, algorithm, caller, timeout=None")
       .method<&Explicit::refuse>("refuse", "members, reason")
+      .method<&Explicit::c_handle>("c_handle", "*, nodes, count, dtype_name, op, algorithms, on_board, timeout=None")
       .method("leave", "", kWithoutGil<&Explicit::close>)
       .property("cache_hits", [](Explicit& e) { return (*e).cache_hits(); })
       .property("cache_misses", [](Explicit& e) { return (*e).cache_misses(); });
@@ -196,6 +220,8 @@ void bind_partial_reduce(py::module_& m) {
                 })
       .method<&Bound::average>("average", "values, *, step, group=(), timeout=None")
       .method<&Bound::leave>("leave", "values=None")
+      .method<&Bound::c_handle>("c_handle", "*, timeout=None")
+      .property<&Bound::next_step>("next_step")
       .method("statistics", "", [](Bound& b) { return statistics_of(b); });
   define_usable<Bound>(Definitions(partial_reduce));
 }

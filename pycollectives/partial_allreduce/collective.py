@@ -285,6 +285,11 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         """The number of rounds that this rank has seen complete."""
         return self._collective.rounds
 
+    def _c_handle(self) -> object:
+        if self._context.checks.on:
+            raise TypeError(f"{self.name!r}: PYC_CHECK=1 does not see calls from C: unset it")
+        return super()._c_handle()
+
     def _choices(self) -> list[str]:
         return [self.op, f"policy={self.policy!r}", f"algorithm={self.algorithm}"]
 

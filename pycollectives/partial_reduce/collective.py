@@ -102,6 +102,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
             self._collective = core.DevicePartialReduce(context.engine, timeout=deadline.remaining(), **options)
             self._weights = DeviceWeights(self._collective, arguments)
         self._step = 0
+        self._used_in_c = False
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: PartialReduceArguments) -> None:
@@ -155,7 +156,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
             Another thread is in a call of this object, or the device of this rank or of a named rank has failed.
         """
         limit = self._context.limit(timeout)
-        number = max(self._step, self._begins_at) if step is None else operator.index(step)
+        number = max(self._next_step, self._begins_at) if step is None else operator.index(step)
         if not 0 <= number < END_OF_STEPS:
             raise ValueError(f"{self.name}: expected 0 <= step < 2**39, got {number}")
         groups = self.groups
@@ -179,11 +180,14 @@ class PartialReduce(Collective[PartialReduceArguments]):
         Parameters
         ----------
         weights
-            The final weights; by default the current content of the last buffer passed to `average`.
+            The final weights; by default the current content of the last buffer passed to `average`. If C made the
+            last call, there is no default: later groups are performed without this rank's weights.
         stream
             As for `average`.
         """
         try:
+            if self._next_step > self._step and isinstance(self._weights, HostWeights):
+                self._weights.forget()
             self._weights.leave(weights, stream)
         finally:
             if self._collective.closed:
@@ -201,6 +205,19 @@ class PartialReduce(Collective[PartialReduceArguments]):
     def op(self) -> str:
         """The reduction's name, such as "AVG"."""
         return self._arguments.op
+
+    @property
+    def _next_step(self) -> int:
+        if not self._used_in_c:
+            return self._step
+        return max(self._step, cast("_core.PartialReduce", self._collective).next_step)
+
+    def _c_handle(self) -> object:
+        if isinstance(self.groups, StaticGroups):
+            raise TypeError(f"{self.name!r}: a rule of Python forms the groups of StaticGroups: use preduce in C")
+        handle = super()._c_handle()
+        self._used_in_c = True
+        return handle
 
     def _choices(self) -> list[str]:
         return [self.op, f"groups={self.groups!r}"]

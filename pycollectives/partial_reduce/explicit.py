@@ -16,7 +16,7 @@ from ..support.buffers import array_of, as_bytes_exporter, checked_dtype
 from ..support.device_arrays import check_available, describe_device
 from ..support.errors import ClosedError, RankFailedError, TransportError
 from ..support.operations import check_op_on_device, checked_op_on
-from .arguments import explicit_group_algorithm, group_algorithm
+from .arguments import SHORTEST_ON_BOARD, explicit_group_algorithm, group_algorithm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,6 +80,23 @@ class ExplicitGroups:
             self._refuse(members, f"{type(error).__name__}: {error}")
             raise
         return None if perform is None else partial(perform, caller=caller)
+
+    def c_handle(self, count: int, dtype: str, op: str) -> object:
+        """Return the handle for P-Reduces from C of arrays of `count` elements, a capsule."""
+        context = self._context
+        element = checked_dtype(np.dtype(dtype))
+        name = checked_op_on(op, element)
+        nbytes = count * element.itemsize
+        sizes = (max(members, 2) for members in range(context.size + 1))
+        return self.in_use().c_handle(
+            nodes=context.nodes,
+            count=count,
+            dtype_name=element.name,
+            op=name,
+            algorithms=[group_algorithm(self._table(), members, nbytes) for members in sizes],
+            on_board=nbytes >= SHORTEST_ON_BOARD,
+            timeout=context.timeout,
+        )
 
     def _refuse(self, members: Sequence[int], reason: str) -> None:
         if len(members) > 1:

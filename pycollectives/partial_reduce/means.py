@@ -118,6 +118,26 @@ def preduce(
     _groups(context).reduce(x, members, op, timeout, stream, caller="preduce")
 
 
+def c_preduce(comm: Creator, count: int, dtype: str, op: str) -> object:
+    """Return the handle for calls of `preduce` from C, a capsule, which lives as long as the communicator.
+
+    Parameters
+    ----------
+    count, dtype
+        The number of elements of the arrays, and the name of their type.
+    op
+        The name of the operation.
+    """
+    context = comm._context
+    context.rendezvous.check_open()
+    if context.membership is not None:
+        raise TypeError(
+            "preduce: calls from C cannot continue after a death: expected a communicator with on_failure='raise', "
+            "got on_failure='continue'"
+        )
+    return context.part(ExplicitGroups).c_handle(count, dtype, op)
+
+
 def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
     """Return the mean over all ranks of a number, or of an array element by element; collective.
 

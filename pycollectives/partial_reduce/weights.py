@@ -41,6 +41,10 @@ class HostWeights:
         final = self._last if weights is None else matching_array(weights, self._buffer, name=self._name)
         self._collective.leave(None if final is None else as_bytes_exporter(final))
 
+    def forget(self) -> None:
+        """Leave later without the array of the last call, which is not the newest."""
+        self._last = None
+
 
 class DeviceWeights:
     """Weights on a device, with the caller's streams."""

@@ -407,6 +407,11 @@ class ParameterServer(Collective[ParameterServerArguments]):
         """The rule or function that applies gradients to the weights; None under `EAMSGD`."""
         return self._arguments.update
 
+    def _c_handle(self) -> object:
+        if isinstance(self.sync, MindFlayer):
+            raise TypeError(f"{self.name!r}: trials of MindFlayer are timed in Python: calls from C have none")
+        return super()._c_handle()
+
     def _takes_no_part(self) -> bool:
         """Whether no update waits for this rank, so that it must ask for the newest version."""
         return self._rank not in self.workers or self._suspended

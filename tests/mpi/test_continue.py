@@ -37,6 +37,15 @@ def test_its_members_are_all_ranks(comm):
     assert comm.is_same_on_all_ranks(np.array([comm.rank])) == (WORLD.size == 1)
 
 
+@pytest.mark.parametrize("kind", ["partial_allreduce", "partial_reduce", "neighbor_averaging", "pairwise_averaging"])
+def test_calls_from_c_are_refused(comm, kind):
+    """They would not continue after a death."""
+    with getattr(comm, kind)(np.zeros(COUNT)) as made, pytest.raises(TypeError, match=f"{kind}.*: calls from C cannot"):
+        made._c_handle()
+    with pytest.raises(TypeError, match="preduce: calls from C cannot continue"):
+        comm._c_preduce(COUNT, "float64", "sum")
+
+
 @pytest.mark.parametrize("late", ["accumulate", "replace", "drop"])
 @pytest.mark.parametrize("missed", ["latest", "sum"])
 @pytest.mark.parametrize("policy", ["solo", "majority", "full"])

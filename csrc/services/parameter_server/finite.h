@@ -1,10 +1,12 @@
-// Tests values for infinities and NaN.
+// Tests values for infinities and NaN, and refuses or skips gradients that have them.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "core/types.h"
 
@@ -38,6 +40,19 @@ inline bool all_finite(DataType type, const std::byte* values, std::size_t count
     default:
       return has_none_above<std::uint64_t>(values, count, 0x7ff0000000000000U);
   }
+}
+
+enum class NotFinite : std::uint8_t { kReject, kSkip, kAccept };
+
+/// Returns the gradient to push; null: one without an effect. Throws std::invalid_argument if it is rejected. `name`:
+/// of the server.
+inline const std::byte* accepted(NotFinite rule, DataType type, const std::byte* gradient, std::size_t count,
+                                 const std::string& name) {
+  if (rule == NotFinite::kAccept || all_finite(type, gradient, count)) return gradient;
+  if (rule == NotFinite::kSkip) return nullptr;
+  throw std::invalid_argument("'" + name +
+                              "': expected finite values, got NaN or infinity; nothing is pushed. nan=\"skip\" pushes "
+                              "without an effect instead, nan=\"accept\" takes them");
 }
 
 }  // namespace pyc::server

@@ -8,7 +8,8 @@ import pytest
 from neighbor_oracle import SHAPES, d_psgd, random_graph
 
 import pycollectives as pc
-from pycollectives import StepInfo, topology
+from pycollectives import topology
+from pycollectives.neighbor_averaging.neighborhood import StepInfo
 from pycollectives.testing import run_ranks
 
 LIMIT = 30.0
