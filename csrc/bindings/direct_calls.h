@@ -68,8 +68,8 @@ class DirectCalls {
   PYC_HOT void forget_all() {
     if (!kept_.empty()) forget(kept_.back().number);
   }
-  /// Drops the contributions that a completed round contains. Their arrays are used again, since the first access to new
-  /// memory costs more than the copy.
+  /// Drops the contributions that a completed round contains. Their arrays are used again, since the first access to
+  /// new memory costs more than the copy.
   void forget(std::uint64_t delivered) {
     while (!kept_.empty() && kept_.front().number <= delivered) {
       spare_.push_back(std::move(kept_.front().values));
