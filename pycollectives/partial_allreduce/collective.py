@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..collective import Collective, Statistics
 from ..request import Request
-from ..support.environment import settings
+from ..support.environment import straggler_share
 from .arguments import PartialAllreduceArguments
 from .checked import checked
 from .continuing import ContinuingAllreduce
@@ -83,7 +83,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
         super().__init__(context, arguments, deadline)
         Request.register(core.Round)
-        self._straggler_warning = StragglerWarning(settings().straggler_warning)
+        self._straggler_warning = StragglerWarning(straggler_share())
         if context.membership is None:
             self._collective = self._made(arguments, deadline)
         else:

@@ -66,6 +66,14 @@ def checked_progress(value: object, what: str = "progress") -> Progress:
     raise ValueError(f"{what}: expected 'thread' or 'caller', got {value!r}")
 
 
+def straggler_share(environment: Mapping[str, str] = os.environ) -> float | None:
+    """Read `PYC_STRAGGLER_WARNING`."""
+    share = environment.get("PYC_STRAGGLER_WARNING") or "none"
+    if not (share == "none" or re.fullmatch(r"0?\.[0-9]+|0", share)):
+        raise ValueError(f"environment variable PYC_STRAGGLER_WARNING: expected a share < 1 or 'none', got {share!r}")
+    return None if share == "none" else float(share)
+
+
 def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings; ValueError names the variable, the expected values and the found one.
 
@@ -98,9 +106,6 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     sigusr2 = environment.get("PYC_SIGUSR2") or "1"
     if sigusr2 not in {"0", "1"}:
         raise ValueError(f"environment variable PYC_SIGUSR2: expected 0 or 1, got {sigusr2!r}")
-    share = environment.get("PYC_STRAGGLER_WARNING") or "none"
-    if not (share == "none" or re.fullmatch(r"0?\.[0-9]+|0", share)):
-        raise ValueError(f"environment variable PYC_STRAGGLER_WARNING: expected a share < 1 or 'none', got {share!r}")
     return Settings(
         progress,
         timeout,
@@ -113,7 +118,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         Path(dump_dir) if dump_dir else None,
         sigusr2 == "1",
         stall_warning,
-        None if share == "none" else float(share),
+        straggler_share(environment),
     )
 
 

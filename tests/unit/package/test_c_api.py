@@ -327,7 +327,15 @@ def test_one_thread_at_a_time(c):
             ar.contribute(np.ones(1)).wait(timeout=LIMIT)
             return
         request = calls.contribute(np.ones(1))
-        waiting = threading.Thread(target=request.wait, args=(LIMIT,))
+
+        def wait():
+            try:
+                request.wait(LIMIT)
+            except Exception as error:
+                assert "another thread is in a call" in str(error)  # the call from Python came first
+                wait()
+
+        waiting = threading.Thread(target=wait)
         waiting.start()
         with pytest.raises(RuntimeError, match="another thread is in a call"):
             while waiting.is_alive():
