@@ -84,7 +84,7 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine, con
   const GilReleased released;  // an algorithm written in Python takes the GIL again
   collective_ = PartialAllreduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
                                          run_signal_handlers);
-  contributor_.emplace(*engine_, *collective_);
+  contributor_ = std::make_unique<Contributor>(*engine_, *collective_);
 }
 
 BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
@@ -95,7 +95,7 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
       brief_(false),
       collective_(std::move(collective)),
       engine_(std::move(engine)) {
-  contributor_.emplace(*engine_, *collective_);
+  contributor_ = std::make_unique<Contributor>(*engine_, *collective_);
 }
 
 pyc_collective* BoundPartialAllreduce::c_handle(Seconds default_limit) {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,8 +97,8 @@ class BoundPartialAllreduce {
   Seconds default_limit_ = -1;
   std::atomic_flag in_use_;
   std::shared_ptr<PartialAllreduce> collective_;
-  std::optional<Contributor> contributor_;  // made after the collective
-  std::unique_ptr<pyc_collective> handle_;  // of calls from C
+  std::unique_ptr<Contributor> contributor_;  // made after the collective
+  std::unique_ptr<pyc_collective> handle_;    // of calls from C
   py::object convert_;
   py::object writable_;
   std::shared_ptr<Engine> engine_;

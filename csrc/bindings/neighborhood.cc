@@ -44,8 +44,8 @@ class BoundNeighborhood : public BoundCollective<Neighborhood> {
     return exclusively([](Neighborhood& n) { return n.test(); });
   }
 
-  py::dict statistics() const {
-    py::dict out = BoundCollective::statistics();
+  py::dict all_statistics() const {
+    py::dict out = statistics();
     out["steps"] = (**this).steps();
     return out;
   }
@@ -84,7 +84,7 @@ void bind_neighborhood(py::module_& m) {
       .method<&Bound::receive<&Neighborhood::final>>("final", "out, *, timeout=None")
       .method<&Bound::test>("test", "")
       .method<&Bound::c_handle>("c_handle", "*, timeout=None")
-      .method<&Bound::statistics>("statistics", "")
+      .method<&Bound::all_statistics>("statistics", "")
       .property("steps", [](Bound& b) { return (*b).steps(); })
       .property("weight", [](Bound& b) { return (*b).weight(); });
   define_protocol<Bound>(Definitions(neighborhood));

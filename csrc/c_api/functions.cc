@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -106,7 +107,7 @@ PYC_HOT pyc_status contribute(pyc_collective* handle, const void* data, std::siz
     check_array("contribute", of, data, count, dtype);
     check_out("contribute", "request", request);
     const OneThread one(*of.common.in_use, of.common.name);
-    if (!of.spare) of.spare.reset(new pyc_request{nullptr, &of});
+    if (!of.spare) of.spare = std::make_unique<pyc_request>(pyc_request{nullptr, &of});
     of.contributor.note_contribution();
     of.spare->call = of.collective->contribute(static_cast<const std::byte*>(data), of.common.default_limit);
     *request = of.spare.release();

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "c_api/errors.h"
@@ -104,10 +106,14 @@ Policy policy_from(const char* text, Rank size) {
   if (name == "solo") return {.kind = Policy::Kind::kSolo};
   if (name == "full") return {.kind = Policy::Kind::kFull};
   if (name == "majority") return {.kind = Policy::Kind::kAnyOf, .count = 1};
-  int ranks = 0;
-  char rest = 0;
-  if (std::sscanf(std::string(name).c_str(), "quorum:%d%c", &ranks, &rest) == 1 && ranks >= 1 && ranks <= size) {
-    return {.kind = Policy::Kind::kQuorum, .count = ranks};
+  constexpr std::string_view kQuorum = "quorum:";
+  if (name.starts_with(kQuorum)) {
+    Rank ranks = 0;
+    const char* const end = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data() + kQuorum.size(), end, ranks);
+    if (error == std::errc() && rest == end && ranks >= 1 && ranks <= size) {
+      return {.kind = Policy::Kind::kQuorum, .count = ranks};
+    }
   }
   throw std::invalid_argument("policy: expected solo, majority, full or quorum:K with 1 <= K <= " +
                               std::to_string(size) + ", got '" + std::string(name) + "'");
