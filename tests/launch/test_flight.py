@@ -119,12 +119,16 @@ def test_top_shows_the_ranks_and_leaves_no_file(tmp_path):
         assert dump(*running.pids).status == 0
         assert top("--once", *running.pids).status == 0
         assert len(list(tmp_path.glob("*.json"))) == 3, "files that were there stay"
+        begun = time.time()
         watching = subprocess.Popen(
             [sys.executable, "-m", "pycollectives", "top", "--interval", "0.2", *map(str, running.pids)],
             stdout=subprocess.PIPE,
             text=True,
         )
-        time.sleep(2)
+        while not all(path.stat().st_mtime > begun for path in tmp_path.glob("*.json")):
+            assert watching.poll() is None
+            time.sleep(0.1)
+        time.sleep(1)
         assert watching.poll() is None
         running.end()
     out, _ = watching.communicate(timeout=60)
