@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import numpy as np
@@ -32,6 +32,9 @@ from common.output import Column, Domain, Records, Table, origin, version
 from common.policies import PolicyName
 from common.survivors import Program, load_libraries, make_program
 from common.timing import SleepingBarrier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next")}
 """Times since the kill until a survivor has the error and the new communicator, or the change of the members, and then
@@ -59,21 +62,18 @@ def _columns(times: tuple[str, ...]) -> list[Column]:
     return [Column("Ranks"), Column("Kills"), *quantiles, Column("max (ms)"), Column("Lost"), Column("Goodput", 3)]
 
 
-def _baselines(text: str) -> list[str]:
+def _some_of(text: str, known: Iterable[str]) -> list[str]:
     """Parse names separated by commas."""
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if unknown := [name for name in names if name not in BASELINES]:
-        raise ValueError(f"expected of {', '.join(BASELINES)}, got {unknown[0]!r}")
-    if names:
-        require_installed(names)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"expected of {', '.join(known)}, got {unknown[0]!r}")
     return names
 
 
-def _ends(text: str) -> list[str]:
-    """Parse names separated by commas."""
-    names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in ENDS]:
-        raise ValueError(f"expected of {', '.join(ENDS)}, got {unknown[0]!r}")
+def _baselines(text: str) -> list[str]:
+    names = list(dict.fromkeys(_some_of(text, BASELINES)))
+    if names:
+        require_installed(names)
     return names
 
 
@@ -93,7 +93,7 @@ def _ends(text: str) -> list[str]:
 @click.option(
     "--by",
     "ends",
-    callback=parsed(_ends),
+    callback=parsed(lambda text: _some_of(text, ENDS)),
     default="kill",
     show_default=True,
     help=f"How the victims end, one after the other: some of {', '.join(ENDS)}.",
@@ -154,6 +154,8 @@ def survive(
     world = MPI.COMM_WORLD
     if heal != "none" and on_failure == "raise":
         raise click.UsageError(f"--heal {heal}: expected --on-failure continue")
+    if not ends:
+        raise click.UsageError(f"--by: expected some of {', '.join(ENDS)}, got none")
     if on_failure == "raise" and program != "allreduce":
         raise click.UsageError("--program: expected allreduce with --on-failure raise")
     if what == "node" and (not isinstance(common.ranks_per_node, int) or heal != "none" or on_failure == "raise"):

@@ -162,7 +162,7 @@ class Profile:
             )
         if seconds(self.time) <= self.signal_before:
             raise ValueError(
-                f"time: expected more than the {self.signal_before} s before its end at which the job is told to stop "
+                f"time: expected more than the {self.signal_before} s before its end at which the job gets its signal "
                 f"(signal_before), got {self.time!r}"
             )
 

@@ -47,7 +47,7 @@ def test_rho_is_of_the_mean_of_random_averages(name):
 
 @pytest.mark.parametrize("name", ["ring", "two-level:5"])
 def test_rho_is_how_much_of_the_slowest_distance_a_step_keeps(name):
-    """Found by power iteration, of the mean of what each rank and each of its neighbors make of the values."""
+    """By power iteration, with the mean over the exchanges of each rank and each of its neighbors."""
     graph = topology.by_name(name, 8)
     values = np.random.default_rng(2).standard_normal(8)
     for _ in range(4000):

@@ -23,7 +23,7 @@ def test_blocks_cannot_be_nested():
 
 
 def test_laps_leave_excluded_blocks_out(monkeypatch):
-    """A step from 0 to 4, of which nested blocks take from 1 to 3.5; then one from 4 to 6."""
+    """A step from 0 to 4, with nested blocks from 1 to 3.5; then one from 4 to 6."""
     moments = iter([0.0, 1.0, 1.5, 3.5, 4.0, 6.0])
     timer = pc.StepTimer()
     monkeypatch.setattr("time.perf_counter", lambda: next(moments))
