@@ -61,6 +61,7 @@ def kept(folder, numbers, *, share=1.0, resumed=0, steps=6):
         parts.average(WORLD, curve, steps)
         WORLD.Barrier()
         parts.forget()
+        WORLD.Barrier()
         if curve is None:
             return None
         curve.go_on(training)
