@@ -39,7 +39,9 @@ def _checked(rate: float) -> float:
 class SGD:
     """w -= r (v <- momentum v + gradient + weight_decay w), r = rate * schedule(number).
 
-    Linear in the gradient if momentum and weight decay are 0: one step with a sum of gradients then equals several.
+    With `nesterov`, w -= r (momentum v + gradient + weight_decay w) with the same v: Sutskever et al. 2013, as EAMSGD
+    has it (Zhang et al. 2015, Algorithm 2). Linear in the gradient if momentum and weight decay are 0: one step with a
+    sum of gradients then equals several.
     """
 
     def __init__(
@@ -49,10 +51,12 @@ class SGD:
         *,
         rate: float = 0.1,
         momentum: float = 0.0,
+        nesterov: bool = False,
         weight_decay: float = 0.0,
     ) -> None:
         self._schedule = schedule
         self._rate, self._momentum, self._decay = _checked(rate), momentum, weight_decay
+        self._is_ahead = nesterov
         self._arrays = module_of(weights)
         self._velocity = self._arrays.zeros_like(weights if momentum else weights[:0])
         self._change = self._arrays.empty_like(weights)
@@ -65,7 +69,7 @@ class SGD:
         if self._momentum:
             self._velocity *= self._momentum
             self._velocity += direction
-            direction = self._velocity
+            direction = direction + self._momentum * self._velocity if self._is_ahead else self._velocity
         weights -= self._arrays.multiply(direction, self._rate * self._schedule(number), out=self._change)
 
     def state(self) -> dict[str, NDArray[np.float32]]:

@@ -142,6 +142,11 @@ def made(text, weights, schedule=lambda number: 1.0):
     [
         ("sgd,rate=0.1", "SGD", {"lr": 0.1}),
         ("sgd,rate=0.1,momentum=0.9,weight_decay=0.01", "SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+        (
+            "sgd,rate=0.1,momentum=0.9,nesterov=true,weight_decay=0.01",
+            "SGD",
+            {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+        ),
         ("adam,rate=0.01", "Adam", {"lr": 0.01}),
         ("adam,rate=0.01,weight_decay=0.1", "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
     ],
