@@ -37,8 +37,8 @@ LOADS = {
 """Loads that no experiment has."""
 
 COLUMNS = [
-    Column("Load"),
-    Column("Method"),
+    Column("Load", least_width=13),
+    Column("Method", least_width=26),
     Column("Forecast/s", 1),
     Column("Measured/s", 1),
     Column("Ratio", 3),
