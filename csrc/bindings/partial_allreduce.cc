@@ -62,9 +62,6 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
   });
 }
 
-/// Late contributions of direct calls that are kept before the engine is asked which of them rounds contain.
-constexpr std::size_t kKeptBeforeLookup = 4;
-
 /// Keeps what Python needs if a call of a collective that continues was interrupted. Returns the dead ranks, if a death
 /// interrupted it.
 std::optional<std::vector<Rank>> note_interruption(BoundPartialAllreduce& bound, PyObject* x,
@@ -89,7 +86,7 @@ PYC_HOT void keep_if_late(BoundPartialAllreduce& bound, PyObject* x, const Round
   if (info.included) return direct.forget_all();  // a round takes all data that a rank has handed over
   if ((*bound).options().late == PartialAllreduceOptions::Late::kDrop) return;
   bound.keep(x, {.number = 0, .values = {}, .call = nullptr});
-  if (direct.kept() <= kKeptBeforeLookup) return;
+  if (!direct.is_lookup_due()) return;
   try {
     direct.forget((*bound).delivered());
   } catch (const RankFailedError&) {  // NOLINT(bugprone-empty-catch): the next call finds the death

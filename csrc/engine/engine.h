@@ -217,6 +217,8 @@ class Engine final : private Listener {
   }
   /// Ends all progress, because these ranks have died. Every further call throws RankFailedError.
   void stop(const std::vector<Rank>& failed);
+  /// Ends all progress on every rank, without a death: further calls throw RankFailedError, which names no rank.
+  void stop_all();
   /// The application is gone: closes every collective at once. The engine must still be driven, to serve other ranks.
   void abort();
 
