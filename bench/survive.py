@@ -36,10 +36,10 @@ from common.timing import SleepingBarrier
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next")}
-"""Times since the kill until a survivor has the error and the new communicator, or the change of the members, and then
-the result of its first step."""
-
+TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next"), "heal": ("changed", "next", "full")}
+"""Times since the kill until a survivor has the error and the new communicator, or the change of the members, then the
+result of its first step, then all ranks again."""
+RESPAWN = {"respawn": True, "background": "background"}
 
 WARMUP = 100
 """Steps before the first death is planned. The time without deaths, for the goodput, begins after them."""
@@ -107,11 +107,11 @@ def _baselines(text: str) -> list[str]:
 )
 @click.option(
     "--heal",
-    type=click.Choice(["none", "spare", "respawn"]),
+    type=click.Choice(["none", "spare", *RESPAWN]),
     default="none",
     show_default=True,
     help="What replaces a dead rank. spare: as many ranks as are killed, the highest, wait for it. respawn: the "
-    "survivors start a process.",
+    "survivors start a process, and wait for it; background: they continue until it has started.",
 )
 @click.option(
     "--program",
@@ -126,7 +126,7 @@ def _baselines(text: str) -> list[str]:
 )
 @click.option(
     "--on-failure",
-    type=click.Choice(list(TIMES)),
+    type=click.Choice(["raise", "continue"]),
     default="continue",
     show_default=True,
     help="`on_failure` of the communicator.",
@@ -165,16 +165,16 @@ def survive(
     if baselines and (program != "optimizer" or what != "rank"):
         raise click.UsageError("--baseline: expected --program optimizer and --what rank")
     at_once = common.ranks_per_node if what == "node" else 1
-    is_new = heal == "respawn" and MPI.Comm.Get_parent() != MPI.COMM_NULL  # its world has no survivors
+    is_new = heal in RESPAWN and MPI.Comm.Get_parent() != MPI.COMM_NULL  # its world has no survivors
     kills = kills or max(1, (world.size // 2 if heal == "spare" else world.size - 2) // at_once)
     dead = kills * at_once
-    if dead >= world.size and heal != "respawn":
+    if dead >= world.size and heal not in RESPAWN:
         raise click.UsageError(f"--kills: expected deaths of fewer than the {world.size} ranks, got {dead}")
     ranks = world.size - dead if heal == "spare" else world.size
     try:
         name = PolicyName.parse(policy)
         if not is_new:
-            name.require(ranks if heal == "respawn" else world.size - dead)
+            name.require(ranks if heal in RESPAWN else world.size - dead)
     except ValueError as error:
         raise click.UsageError(f"--policy: {error}") from None
     if common.list_only:
@@ -194,7 +194,7 @@ def survive(
         timeout=30.0,
         on_failure=on_failure,
         spares=world.size - ranks,
-        respawn=heal == "respawn",
+        respawn=RESPAWN.get(heal, False),
     )
 
     def restore(state: _Job) -> None:
@@ -224,7 +224,7 @@ def survive(
     if not prints:
         return
     shutil.rmtree(job.folder)
-    ms = 1e3 * np.array(seconds)
+    ms, kind = 1e3 * np.array(seconds), on_failure if heal == "none" else "heal"
     table = Table(
         f"pycollectives Survival v{version()}",
         [
@@ -233,9 +233,9 @@ def survive(
             f"{kills} kills of a {what} by {', '.join(ends)}, every {every:g} s, disturb {disturb}, seed {common.seed}",
             f"{source['mpi']}, commit {source['commit']}",
         ],
-        _columns(TIMES[on_failure]),
+        _columns(TIMES[kind]),
     )
-    times = enumerate(TIMES[on_failure])
+    times = enumerate(TIMES[kind])
     quantiles = {time: np.percentile(ms[:, i], [50, 99, 100]).round(3).tolist() for i, time in times}
     cells = [value for p50, p99, _ in quantiles.values() for value in (p50, p99)]
     setting = {"ranks": ranks, "program": program, "heal": heal, "what": what, "kills": kills, "every_s": every}
@@ -262,9 +262,7 @@ def survive(
                 "on_failure": on_failure,
                 "seed": common.seed,
                 **{f"kill_to_{time}_ms": _of_quantiles(values) for time, values in quantiles.items()},
-                # The survivors wait for the newcomer, so that their next step is one of all ranks.
-                **({"kill_to_full_ms": _of_quantiles(quantiles["next"])} if heal != "none" else {}),
-                "next_ms": ms[:, -1].round(1).tolist(),
+                "next_ms": ms[:, TIMES[kind].index("next")].round(1).tolist(),
                 "lost": lost,
                 **result,
                 "wrong": 0 if common.verify else None,
@@ -368,6 +366,12 @@ def _continue(
         time.sleep(0.001)
         program.step()
     own, expected, work = [], Counter[int](), _Work(comm)
+
+    def step() -> None:
+        time.sleep(0.001)
+        program.step()
+        work.note_step()
+
     places = _places(comm)
     for death in deaths[len(past) :]:
         # Not from the present members: of a rank that was stopped, further ones may be dead already.
@@ -380,11 +384,12 @@ def _continue(
         elif disturb != "none" and comm.rank == int(death.draw.choice([r for r, _ in places if r not in victims])):
             death.disturb_later(disturb)
         while any(lost[rank] < deaths_of for rank, deaths_of in expected.items()):
-            time.sleep(0.001)  # a step
-            program.step()
-            work.note_step()
+            step()
         work.note_death(death.time())
-        own.append((changed[0] - death.time(), time.monotonic() - death.time()))
+        times = [changed[0], time.monotonic()]
+        while heals and len(comm.members) < comm.size:
+            step()
+        own.append(tuple(at - death.time() for at in (*times, *([time.monotonic()] if heals else []))))
     if was_there and lost != expected:
         raise RunError(f"expected the deaths of {sorted(expected)}, and the ranks {sorted(lost)} were left out")
     goodput = work.goodput() if was_there else None

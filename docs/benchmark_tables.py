@@ -7,7 +7,7 @@ from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from measurements import ALIKE, LINKS, RESULTS
+from measurements import ALIKE, FAILURES_EVERY, LINKS, RESULTS
 from tables import HEADLINE_SIZES, markdown, not_measured, read_results, size_of, time_of
 
 if TYPE_CHECKING:
@@ -268,13 +268,28 @@ BENCHMARKS: dict[str, Callable[[], str]] = {
             "survive-8-spares": "spares replace the dead",
             "survive-8-respawn": "new processes replace the dead",
             "survive-8-churn": "the same, a death every 3.5 s",
+            "survive-8-background": "new processes in the background",
             "survive-hosts": "two hosts",
             "survive-hosts-node": "two hosts; all ranks of one die",
         },
         ["8 ranks", "kills"],
         lambda title, of: (
             [title, str(of["kills"])],
-            {key: f"{of['kill_to_next_ms'][key]:.0f} ms" for key in ("p50", "p99", "max")} | {"lost": str(of["lost"])},
+            {key: f"{of['kill_to_next_ms'][key]:.0f} ms" for key in ("p50", "p99", "max")}
+            | {"lost": str(of["lost"])}
+            | ({"all ranks again, p50": f"{of['kill_to_full_ms']['p50']:.0f} ms"} if "kill_to_full_ms" in of else {}),
+        ),
+    ),
+    "goodput": measured(
+        {f"survive-every-{every}": f"{every} s" for every in FAILURES_EVERY},
+        ["4 replicas", "a failure each"],
+        lambda title, of: (
+            [of.get("baseline", 'this library, `respawn="background"`'), title],
+            {
+                "next step, p50": f"{of['kill_to_next_ms']['p50']:.0f} ms",
+                "all again, p50": f"{of['kill_to_full_ms']['p50']:.0f} ms",
+                "goodput": f"{of['goodput']:.2f}",
+            },
         ),
     ),
     "survived": survived,

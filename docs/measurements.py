@@ -53,6 +53,9 @@ WITH_RESPAWN = [*WITH_FAULT_TOLERANCE, "--prtemca", "state_base_recoverable", "1
 SPARES = ["bench/survive.py", "--heal", "spare", "--kills", "4"]
 RESPAWN = ["bench/survive.py", "--heal", "respawn", "--kills", "20"]
 CHURN = ["bench/survive.py", "--heal", "respawn", "--kills", "17", "--every", "3.5"]  # a minute
+BACKGROUND = ["bench/survive.py", "--heal", "background", "--kills"]
+BESIDE_OTHERS = ["--program", "optimizer", "--baseline", "torchft,restart"]
+FAILURES_EVERY = {10: 4, 30: 2, 60: 1}  # seconds, and the number of failures
 NODE = ["--what", "node", "--ranks-per-node", "4", "--kills", "1"]
 ON_HOSTS = [*WITH_FAULT_TOLERANCE, "--mca", "btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma"]
 """docs/install.md says why, about the flags."""
@@ -94,7 +97,14 @@ MEASUREMENTS = {
     "survive-8-spares": Measurement(12, SPARES, options=WITH_FAULT_TOLERANCE),
     "survive-8-respawn": Measurement(8, RESPAWN, options=WITH_RESPAWN),
     "survive-8-flat": Measurement(8, ["bench/survive.py", *FLAT], options=WITH_FAULT_TOLERANCE),
+    "survive-8-background": Measurement(8, [*BACKGROUND, "20"], options=WITH_RESPAWN),
     "survive-8-churn": Measurement(8, CHURN, options=WITH_RESPAWN),
+    **{
+        f"survive-every-{every}": Measurement(
+            4, [*BACKGROUND, str(kills), "--every", str(every), *BESIDE_OTHERS], options=WITH_RESPAWN
+        )
+        for every, kills in FAILURES_EVERY.items()
+    },
     "survive-hosts": Measurement(8, ["bench/survive.py", "--kills", "4"], ["2x4"], ON_HOSTS),
     "survive-hosts-node": Measurement(8, ["bench/survive.py", *NODE], ["2x4"], ON_HOSTS),
     **{

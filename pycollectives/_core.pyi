@@ -138,6 +138,8 @@ class Engine:
         """Whether all ranks have closed, so that others may have ended."""
     def stop(self, failed: Sequence[int]) -> None:
         """Ends all progress, because these ranks have died; every further call raises RankFailedError."""
+    def stop_all(self) -> None:
+        """The same on every rank, without a death: the RankFailedError names no rank."""
     def supersede(self) -> None:
         """Its survivors have another engine: suppresses reports of its failure at the end of the program."""
     def announce(self, text: str) -> None:
@@ -621,7 +623,7 @@ class Hop:
         dtype_name: str,  # a float type
         count: int,
         max_ig: int,
-        backup: int = 0,
+        backup: Sequence[int],  # of each rank
         staleness: int | None = None,
         acks: bool = False,
         skip: tuple[int, int] | None = None,  # max_jump, trigger

@@ -133,7 +133,7 @@ class LoneHopWorker:
         in_neighbors: Sequence[int],
         out_neighbors: Sequence[int],
         max_ig: int,
-        backup: int,
+        backup: Sequence[int],  # of the worker
         staleness: int | None,
         acks: bool,
         checks: bool = True,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .collective import Collective
     from .membership.members import Membership
     from .support.costs import Costs
-    from .support.typing import OnFailure, Progress
+    from .support.typing import OnFailure, Progress, Respawn
 
 SignedT = TypeVar("SignedT", bound=Signed)
 CollectiveT = TypeVar("CollectiveT", bound="Collective[Any]")
@@ -86,15 +86,17 @@ class Communicator:
     on_failure
         The effect of a rank's death. "raise": every call raises `RankFailedError`, and `shrink` makes a communicator
         of the survivors. "continue": the next call of each survivor waits until all survivors make one, and then
-        continues without the dead ranks. It supports arrays in host memory, but not `preduce` and queues, and needs a
-        job that outlives a rank. docs/howto/after-a-death.md has the rules.
+        continues without the dead ranks. It supports arrays in host memory, and needs a job that outlives a rank.
+        docs/howto/after-a-death.md has the rules.
     spares
         With `on_failure="continue"`, the number of ranks, the highest of `comm`, that wait in the constructor. After a
         death, one returns from it with the number of the dead rank: see `state`. The others raise `SystemExit` at the
         end of the job.
     respawn
         With `on_failure="continue"`, whether the survivors start the program again for each dead rank without a spare.
-        The new process gets its number in the constructor. One communicator of a program can have it.
+        The new process gets its number in the constructor. True: the survivors wait until it has joined.
+        "background": they continue, and it joins in calls of theirs when it has started. One communicator of a program
+        can have it.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
         there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of
@@ -137,7 +139,7 @@ class Communicator:
         costs: Costs | None = None,
         on_failure: OnFailure = "raise",
         spares: int = 0,
-        respawn: bool = False,
+        respawn: Respawn = False,
     ) -> None:
         self._open(comm, (progress, ranks_per_node, timeout, costs), Failures(on_failure, spares, respawn))
 

@@ -20,6 +20,7 @@ std::deque<DirectCalls::Kept> DirectCalls::end(bool waits, const std::string& na
   }
   is_on_ = false;
   spare_.clear();
+  kept_after_lookup_ = 0;
   return std::exchange(kept_, {});
 }
 

@@ -63,8 +63,9 @@ class DirectCalls {
   /// The thread of the newest direct call, as Python's threading.get_ident().
   std::uint64_t user() const { return user_; }
 
-  PYC_HOT std::size_t kept() const { return kept_.size(); }
   void keep(Kept kept) { kept_.push_back(std::move(kept)); }
+  /// Whether enough are kept to ask the engine which of them completed rounds contain.
+  PYC_HOT bool is_lookup_due() const { return kept_.size() > kept_after_lookup_ + kKeptBetweenLookups; }
   PYC_HOT void forget_all() {
     if (!kept_.empty()) forget(kept_.back().number);
   }
@@ -75,6 +76,7 @@ class DirectCalls {
       spare_.push_back(std::move(kept_.front().values));
       kept_.pop_front();
     }
+    kept_after_lookup_ = kept_.size();
   }
   /// Returns an array for a copy, or null.
   py::object take_spare() {
@@ -86,11 +88,14 @@ class DirectCalls {
   void interrupt() { is_on_ = false; }
 
  private:
+  static constexpr std::size_t kKeptBetweenLookups = 4;
+
   py::object fallback_;
   bool is_on_ = false;  // under the GIL
   std::atomic<bool> in_use_{false};
   std::uint64_t user_ = 0;
   std::deque<Kept> kept_;  // ascending
+  std::size_t kept_after_lookup_ = 0;
   std::vector<py::object> spare_;
 };
 

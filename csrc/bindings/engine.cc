@@ -248,6 +248,7 @@ void bind_engine(py::module_& m) {
               })
       .property("all_closed", kWithoutGil<&Engine::all_closed>)
       .method("stop", "failed", kWithoutGil<&Engine::stop>)
+      .method("stop_all", "", kWithoutGil<&Engine::stop_all>)
       .method("supersede", "", [](const std::shared_ptr<Engine>& e) { OpenEngines::instance().supersede(e); })
       .method<&Engine::check_process>("check_process", "")
       .method("check_next_id", "", [](Engine& e) { without_gil([&] { e.exclusively([&] { e.check_next_id(); }); }); })

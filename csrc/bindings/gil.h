@@ -9,6 +9,8 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include "core/lock_order.h"
+
 namespace pyc {
 
 /// Calls `action`, which calls Python or takes the GIL, and returns its result. The unwinder passes a null reference,
@@ -27,7 +29,9 @@ class GilReleased {
  public:
   explicit GilReleased(bool wanted = true) : state_(wanted ? PyEval_SaveThread() : nullptr) {}
   ~GilReleased() {
-    if (state_ != nullptr) never_unwound([this] { PyEval_RestoreThread(state_); });
+    if (state_ == nullptr) return;
+    check_none_held();
+    never_unwound([this] { PyEval_RestoreThread(state_); });
   }
   GilReleased(const GilReleased&) = delete;
   GilReleased& operator=(const GilReleased&) = delete;
@@ -55,7 +59,11 @@ struct DeletedWithoutGil {
 /// Lets this thread, which need not be Python's, run Python.
 class GilHeld {
  public:
-  GilHeld() : state_(never_unwound([] { return PyGILState_Ensure(); })) {}
+  GilHeld()
+      : state_(never_unwound([] {
+          check_none_held();
+          return PyGILState_Ensure();
+        })) {}
   ~GilHeld() { PyGILState_Release(state_); }
   GilHeld(const GilHeld&) = delete;
   GilHeld& operator=(const GilHeld&) = delete;

@@ -18,13 +18,13 @@ using Graph = std::vector<std::vector<Rank>>;
 using PythonSkip = std::optional<std::pair<Iteration, Iteration>>;
 
 HopOptions hop_options(std::string name, std::size_t count, const std::string& dtype_name, Iteration max_ig,
-                       std::uint64_t backup, std::optional<Iteration> staleness, bool acks, const PythonSkip& skip,
-                       bool serial, bool checks, Graph in, Graph out) {
+                       std::vector<std::uint64_t> backup, std::optional<Iteration> staleness, bool acks,
+                       const PythonSkip& skip, bool serial, bool checks, Graph in, Graph out) {
   HopOptions options{.name = std::move(name),
                      .count = count,
                      .type = data_type(dtype_name),
                      .max_ig = max_ig,
-                     .backup = backup,
+                     .backup = std::move(backup),
                      .staleness = staleness,
                      .acks = acks,
                      .skip = {},
@@ -95,7 +95,7 @@ py::dict run_hop(const py::kwargs& arguments) {
   const auto get = [&](const char* name) -> py::object { return arguments[name]; };
   script.options =
       hop_options("simulated", get("count").cast<std::size_t>(), "float64", get("max_ig").cast<Iteration>(),
-                  get("backup").cast<std::uint64_t>(), get("staleness").cast<std::optional<Iteration>>(),
+                  get("backup").cast<std::vector<std::uint64_t>>(), get("staleness").cast<std::optional<Iteration>>(),
                   get("acks").cast<bool>(), get("skip").cast<PythonSkip>(), get("serial").cast<bool>(), true,
                   get("in").cast<Graph>(), get("out").cast<Graph>());
   script.size = get("size").cast<Rank>();
@@ -139,15 +139,15 @@ void bind_hop(py::module_& m) {
   const py::class_<Bound> hop(m, "Hop", py::is_final());
   ClassDefinitions(hop)
       .constructor(
-          "engine, *, model, dtype_name, count, max_ig, backup=0, staleness=None, acks=False, skip=None, serial=False, "
+          "engine, *, model, dtype_name, count, max_ig, backup, staleness=None, acks=False, skip=None, serial=False, "
           "checks=False, in_neighbors, out_neighbors, nodes, timeout=None, name",
           [](std::shared_ptr<Engine> engine, const py::buffer& model, const std::string& dtype_name, std::size_t count,
-             Iteration max_ig, std::uint64_t backup, std::optional<Iteration> staleness, bool acks,
+             Iteration max_ig, std::vector<std::uint64_t> backup, std::optional<Iteration> staleness, bool acks,
              const PythonSkip& skip, bool serial, bool checks, Graph in_neighbors, Graph out_neighbors,
              std::vector<Rank> nodes, Timeout timeout, std::string name) {
             return std::make_unique<Bound>(
                 std::move(engine), model, Nodes(std::move(nodes)), timeout,
-                hop_options(std::move(name), count, dtype_name, max_ig, backup, staleness, acks, skip, serial, checks,
+                hop_options(std::move(name), count, dtype_name, max_ig, std::move(backup), staleness, acks, skip, serial, checks,
                             std::move(in_neighbors), std::move(out_neighbors)));
           })
       .method<&Bound::enter>("enter", "last, *, timeout=None")

@@ -62,8 +62,16 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
   });
 }
 
-/// Late contributions of direct calls that are kept before the engine is asked which of them rounds contain.
-constexpr std::size_t kKeptBeforeLookup = 4;
+/// What `allreduce` returns: the result, in `into` if it is given, and its round.
+PYC_HOT PyObject* returned(BoundPartialAllreduce& bound, py::object into, const RoundInfo& round) {
+  const auto info = py::reinterpret_steal<py::object>(make_round_info(round));
+  if (into) {
+    bound.write_result(into);
+  } else {
+    into = py::reinterpret_steal<py::object>(bound.result());
+  }
+  return PyTuple_Pack(2, into.ptr(), info.ptr());
+}
 
 /// Keeps what Python needs if a call of a collective that continues was interrupted. Returns the dead ranks, if a death
 /// interrupted it.
@@ -89,7 +97,7 @@ PYC_HOT void keep_if_late(BoundPartialAllreduce& bound, PyObject* x, const Round
   if (info.included) return direct.forget_all();  // a round takes all data that a rank has handed over
   if ((*bound).options().late == PartialAllreduceOptions::Late::kDrop) return;
   bound.keep(x, {.number = 0, .values = {}, .call = nullptr});
-  if (direct.kept() <= kKeptBeforeLookup) return;
+  if (!direct.is_lookup_due()) return;
   try {
     direct.forget((*bound).delivered());
   } catch (const RankFailedError&) {  // NOLINT(bugprone-empty-catch): the next call finds the death
@@ -119,13 +127,7 @@ PYC_HOT PyObject* allreduce_directly(BoundPartialAllreduce& bound, PyObject* x, 
       }
       if (!dead) {
         keep_if_late(bound, x, call->info);
-        const auto info = py::reinterpret_steal<py::object>(make_round_info(call->info));
-        if (into) {
-          bound.write_result(into);
-        } else {
-          into = py::reinterpret_steal<py::object>(bound.result());
-        }
-        return PyTuple_Pack(2, into.ptr(), info.ptr());
+        return returned(bound, std::move(into), call->info);
       }
       if (limit >= 0) limit = std::max(limit - (bound.now() - begin), 0.0);
     }
@@ -157,13 +159,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
     if (out != Py_None) into = bound.receiver(out);
     const std::shared_ptr<Call> call = bound.contribute(x, limit);
     wait_once(bound, *call, limit);
-    const auto info = py::reinterpret_steal<py::object>(make_round_info(call->info));
-    if (into) {
-      bound.write_result(into);
-    } else {
-      into = py::reinterpret_steal<py::object>(bound.result());
-    }
-    return PyTuple_Pack(2, into.ptr(), info.ptr());
+    return returned(bound, std::move(into), call->info);
   });
 }
 

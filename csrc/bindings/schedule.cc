@@ -80,6 +80,7 @@ void register_python_algorithm(const std::string& name, py::function build) {
   register_allreduce({.name = name,
                       .build =
                           [function](ScheduleBuilder& s, Operands io) {
+                            const GilWithLocks with_locks;  // docs/design/progress.md, "The GIL"
                             const GilHeld gil;
                             never_unwound(
                                 [&] { (*function)(py::cast(&s, py::return_value_policy::reference), io.in, io.out); });

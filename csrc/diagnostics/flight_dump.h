@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/lock_order.h"
 #include "diagnostics/flight_recorder.h"
 
 namespace pyc {
@@ -45,7 +46,7 @@ class FlightDump {
 
   static std::atomic<FlightDump*> current;  // never destroyed: the thread outlives static objects
 
-  std::mutex mutex_;
+  Ordered<LockRank::kRecorders> mutex_;
   std::vector<const FlightRecorder*> recorders_;
   std::string directory_;
   std::string job_;  // the id of the batch job, or the host name

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "core/lock_order.h"
 #include "core/types.h"
 #include "diagnostics/trace.h"
 #include "transport/transport.h"
@@ -110,7 +111,7 @@ class FlightRecorder {
 
   const Transport& transport_;
   Trace* const trace_;
-  mutable std::mutex mutex_;
+  mutable Ordered<LockRank::kRecorder> mutex_;
   std::string group_;
   std::vector<Entry> entries_;
   std::uint64_t recorded_ = 0;                              // the newest round is at (recorded_ - 1) % capacity

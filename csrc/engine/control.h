@@ -36,6 +36,7 @@ enum class Control : std::uint32_t {
   kGaveUp,
   kLeft,
   kNotice,
+  kStop,
 };
 
 constexpr MessageHeader control(Control kind) { return {0, static_cast<std::uint32_t>(kind)}; }

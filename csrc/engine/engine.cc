@@ -226,6 +226,25 @@ void Engine::stop(const std::vector<Rank>& failed) {
   });
 }
 
+namespace {
+
+RankFailedError stopped_by(Rank rank) {
+  return RankFailedError("rank " + std::to_string(rank) + " has stopped the communicator on all ranks", {});
+}
+
+}  // namespace
+
+void Engine::stop_all() {
+  exclusively([&] {
+    if (failed_) return;
+    try {
+      send_departures(Control::kStop);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): a rank has died, which all will find
+    }
+    fail(std::make_exception_ptr(stopped_by(rank())));
+  });
+}
+
 void Engine::start_heartbeat(std::vector<int> machines, Seconds limit) {
   exclusively([&] { heartbeat_.start(std::move(machines), limit, transport_->now()); });
 }
@@ -414,6 +433,8 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
       return;
     case Control::kNotice:
       return on_notice(from, message);
+    case Control::kStop:
+      throw stopped_by(from);
     default:
       return bootstrap_.on_message(from, kind, message);
   }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/lock_order.h"
 #include "core/rank_set.h"
 #include "diagnostics/flight_recorder.h"
 #include "diagnostics/trace.h"
@@ -217,6 +218,8 @@ class Engine final : private Listener {
   }
   /// Ends all progress, because these ranks have died. Every further call throws RankFailedError.
   void stop(const std::vector<Rank>& failed);
+  /// Ends all progress on every rank, without a death: further calls throw RankFailedError, which names no rank.
+  void stop_all();
   /// The application is gone: closes every collective at once. The engine must still be driven, to serve other ranks.
   void abort();
 
@@ -283,7 +286,7 @@ class Engine final : private Listener {
   FailureDetector failures_;
   const Seconds stall_warning_;
 
-  std::mutex progress_mutex_;
+  Ordered<LockRank::kProgress> progress_mutex_;
   std::atomic<int> wanted_{0};  // threads that wait for the lock, which is not fair, while passes soon repeat
   std::vector<std::shared_ptr<Collective>> collectives_;  // in the order of creation
   std::shared_ptr<Collective> unbegun_;                   // its start failed, and this engine with it

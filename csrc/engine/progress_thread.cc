@@ -69,7 +69,7 @@ void ProgressThread::remove(Engine* engine) {
 /// Sleeps while waiting threads drive every engine that has work. A thread that stops driving leaves the count before
 /// it reads `rests_`; this thread sets `rests_` before it reads the counts, so one of them sees the other. Returns
 /// false if no thread woke it until `listens`.
-bool ProgressThread::rest(std::unique_lock<std::mutex>& lock, unsigned generation, Clock::time_point listens) {
+bool ProgressThread::rest(std::unique_lock<Mutex>& lock, unsigned generation, Clock::time_point listens) {
   rests_ = true;
   const bool woken = woken_.wait_until(lock, listens, [&] {
     return generation_ != generation || pending_changes_ > 0 ||

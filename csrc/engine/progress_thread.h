@@ -3,11 +3,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "core/lock_order.h"
 #include "engine/engine.h"
 
 namespace pyc {
@@ -30,14 +30,15 @@ class ProgressThread {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Mutex = Ordered<LockRank::kEngines>;
 
   ProgressThread() = default;
   std::thread start(unsigned generation);
   void loop(unsigned generation);
-  bool rest(std::unique_lock<std::mutex>& lock, unsigned generation, Clock::time_point listens);
+  bool rest(std::unique_lock<Mutex>& lock, unsigned generation, Clock::time_point listens);
 
-  std::mutex mutex_;  // guards engines_; held during a pass, so it is taken before an engine's progress lock
-  std::condition_variable woken_;
+  Mutex mutex_;  // guards engines_; held during a pass, so it is taken before an engine's progress lock
+  OrderedCondition woken_;
   std::vector<Engine*> engines_;
   Rank ranks_ = 1;           // that share this machine
   unsigned generation_ = 0;  // of the thread

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/lock_order.h"
 #include "memory/memory.h"
 
 namespace pyc {
@@ -85,7 +86,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   ReductionMemory& memory_;
   std::size_t bytes_;
-  mutable std::mutex mutex_;  // innermost: its holders take no other lock
+  mutable Ordered<LockRank::kPool> mutex_;  // innermost: its holders take no other lock
   std::vector<std::unique_ptr<BufferRef::Entry>> entries_;
   std::vector<BufferRef::Entry*> free_;
 };

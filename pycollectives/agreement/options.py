@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-    from ..support.typing import OnFailure, Progress
+    from ..support.typing import OnFailure, Progress, Respawn
 
 _turns: dict[int, threading.RLock] = {}
 _making_turn = threading.Lock()
@@ -49,14 +49,14 @@ class Failures(NamedTuple):
 
     on_failure: OnFailure = "raise"
     spares: int = 0
-    respawn: bool = False
+    respawn: Respawn = False
     others_respawn: bool = False
     """Whether an open communicator of this process was made with `respawn=True`."""
 
     @property
     def replaces(self) -> bool:
         """Whether dead ranks are replaced."""
-        return self.respawn or self.spares > 0
+        return bool(self.respawn) or self.spares > 0
 
     def checked(self, size: int, *, check: bool) -> Failures:
         """Return them, if they fit a job of `size` ranks. `check`: whether PYC_CHECK=1."""
@@ -64,14 +64,14 @@ class Failures(NamedTuple):
         if self.on_failure == "continue" and check:
             raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'; unset PYC_CHECK")
         spares = checked_integer("spares", self.spares, at_least=0, at_most=size - 1)
-        if not isinstance(self.respawn, bool):
-            raise TypeError(f"respawn: expected True or False, got {self.respawn!r}")
+        if not isinstance(self.respawn, bool) and self.respawn != "background":
+            raise ValueError(f"respawn: expected True, False or 'background', got {self.respawn!r}")
         if self.on_failure == "raise" and spares:
             raise ValueError(f"spares: expected 0 with on_failure='raise', got {spares}")
         if self.on_failure == "raise" and self.respawn:
-            raise ValueError("respawn: expected False with on_failure='raise', got True")
+            raise ValueError(f"respawn: expected False with on_failure='raise', got {self.respawn!r}")
         if self.respawn and self.others_respawn:
-            raise ValueError("respawn: expected False beside an open communicator with respawn=True, got True")
+            raise ValueError(f"respawn: expected False beside an open communicator that has it, got {self.respawn!r}")
         return self._replace(spares=spares)
 
 
@@ -143,7 +143,8 @@ class Options:
         progress = environment.progress if progress is None else checked_progress(progress)
         per_node = environment.ranks_per_node if ranks_per_node is None else checked_ranks_per_node(ranks_per_node)
         timeout = environment.timeout if timeout is None else checked_timeout(timeout)
-        _check_thread_level(progress)
+        if progress == "thread":
+            _check_thread_level("progress='thread'")
         heartbeat = environment.heartbeat_timeout
         if heartbeat is not None and progress == "caller":
             raise ValueError(
@@ -154,6 +155,8 @@ class Options:
             raise TypeError(f"costs: expected pycollectives.Costs or None, got {costs!r}")
         exit_timeout, check = environment.exit_timeout, environment.check
         failures = failures.checked(size, check=check)
+        if failures.respawn == "background":
+            _check_thread_level("respawn='background'")
         return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), failures)
 
     def signature(self) -> dict[str, str | int | None]:
@@ -166,7 +169,7 @@ class Options:
             "costs": None if self.costs is None else repr(self.costs),
             "on_failure": self.failures.on_failure,
             "spares": self.failures.spares,
-            "respawn": int(self.failures.respawn),
+            "respawn": str(self.failures.respawn),
         }
 
 
@@ -266,12 +269,13 @@ def _warn_of_singletons() -> None:
         )
 
 
-def _check_thread_level(progress: Progress) -> None:
+def _check_thread_level(argument: str) -> None:
     from ..support.native import MPI, THREAD_LEVELS
 
     level = MPI.Query_thread()
-    if progress == "thread" and level < MPI.THREAD_MULTIPLE:
+    if level < MPI.THREAD_MULTIPLE:
+        other = "respawn=True" if argument.startswith("respawn") else "progress='caller'"
         raise RuntimeError(
-            "progress='thread': expected MPI initialised with MPI_THREAD_MULTIPLE (mpi4py's default: see "
-            f"mpi4py.rc.thread_level), got {THREAD_LEVELS[level]}; use that level, or progress='caller'"
+            f"{argument}: expected MPI initialised with MPI_THREAD_MULTIPLE (mpi4py's default: see "
+            f"mpi4py.rc.thread_level), got {THREAD_LEVELS[level]}; use that level, or {other}"
         )

@@ -110,10 +110,11 @@ class HopArguments(Arguments):
             object.__setattr__(self, "mode", mode)
             object.__setattr__(self, "skip", skip)
         graph, mode = self.topology, self.mode
-        rank = min(range(graph.size), key=lambda r: len(graph.in_neighbors(r)))
-        fewest = len(graph.in_neighbors(rank))
-        if mode.backup > fewest and graph.size > 1:
-            raise ValueError(f"{mode!r}: expected n <= {fewest}, the in-neighbors of rank {rank} in {graph!r}")
+        mode.check_size(graph.size)
+        incoming = [len(graph.in_neighbors(rank)) for rank in range(graph.size)]
+        rank = min(range(graph.size), key=lambda each: incoming[each] - mode.backup_of(each))
+        if mode.backup_of(rank) > incoming[rank] and graph.size > 1:
+            raise ValueError(f"{mode!r}: expected n <= {incoming[rank]}, the in-neighbors of rank {rank} in {graph!r}")
         if self.skip is not None and isinstance(mode, Standard | NotifyAck):
             raise ValueError(
                 f"skip: expected None under {mode!r}, in which no rank is more than one iteration behind its "
@@ -125,10 +126,11 @@ class HopArguments(Arguments):
 
         After deaths, `members` are the ranks that are left, and the engine numbers them from 0.
         """
-        graph, mode = self.topology, self.mode.engine_arguments()
+        graph, mode = self.topology, self.mode.engine_arguments(self.topology.size)
         if 0 < len(members) < graph.size:
             graph = from_matrix(without(graph.matrix(), members))
-            mode["backup"] = min(mode["backup"], *(len(graph.in_neighbors(rank)) for rank in range(graph.size)))
+            of_members = [mode["backup"][member] for member in members]
+            mode["backup"] = [min(n, len(graph.in_neighbors(place))) for place, n in enumerate(of_members)]
         ranks = range(graph.size)
         return {
             **mode,

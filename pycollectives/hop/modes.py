@@ -14,13 +14,26 @@ in-neighbors of a rank include the rank itself; its own update is always availab
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import numpy as np
 
 from ..support.validation import Declared, integer
 
 MOST = 1 << 62
 """Limit of iterations and updates: the sum of two fits into 64 bits."""
+
+
+def _checked_backup(kind: str, name: str, value: Any) -> int | tuple[int, ...]:
+    of_all, of_each = (integer(at_least=least, at_most=MOST)["check"] for least in (1, 0))
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
+        return of_all(kind, name, value)  # type: ignore[no-any-return]
+    return tuple(of_each(kind, f"{name} of each rank", each) for each in value)
+
+
+_BACKUP = {"check": _checked_backup, "engine": "backup"}
 
 
 @dataclass(frozen=True)
@@ -31,9 +44,17 @@ class Mode(Declared):
     """Whether updates are acknowledged."""
 
     @property
-    def backup(self) -> int:
-        """The number of in-neighbors whose update may be missing."""
-        return int(self._declared().get("backup", 0))
+    def _backup(self) -> int | tuple[int, ...]:
+        return self._declared().get("backup", 0)  # type: ignore[no-any-return]
+
+    def backup_of(self, rank: int) -> int:
+        """Return the number of in-neighbors of a rank whose update may be missing: N_buw of Fig. 8."""
+        return self._backup if isinstance(self._backup, int) else self._backup[rank]
+
+    def check_size(self, size: int) -> None:
+        """Raise ValueError if the mode is for another number of ranks."""
+        if not isinstance(self._backup, int) and len(self._backup) != size:
+            raise ValueError(f"{self!r}: expected a number for each of {size} ranks, got {len(self._backup)}")
 
     @property
     def staleness(self) -> int | None:
@@ -43,13 +64,14 @@ class Mode(Declared):
     @property
     def bound_by_updates(self) -> float:
         """The largest lead over an in-neighbor that the waits allow, in iterations: Table 1, first column."""
-        if self.backup:
+        if self._backup:
             return float("inf")
         return (self.staleness or 0) + 1
 
-    def engine_arguments(self) -> dict[str, Any]:
+    def engine_arguments(self, size: int) -> dict[str, Any]:
         """Return the arguments that describe this mode to the engine and the simulator."""
-        return {"backup": self.backup, "staleness": self.staleness, "acks": self.acknowledges}
+        backup = [self.backup_of(rank) for rank in range(size)]
+        return {"backup": backup, "staleness": self.staleness, "acks": self.acknowledges}
 
 
 @dataclass(frozen=True)
@@ -84,13 +106,16 @@ class BackupWorkers(Mode):
     Parameters
     ----------
     n
-        At least 1, at most the number of in-neighbors of each rank.
+        At least 1, at most the number of in-neighbors of each rank; or a sequence with a number for each rank, which
+        may be 0.
 
     >>> BackupWorkers(1)
     BackupWorkers(n=1)
+    >>> BackupWorkers([2, 0, 1]).backup_of(0)
+    2
     """
 
-    n: int = field(metadata=integer(at_least=1, at_most=MOST, engine="backup"))
+    n: int | Sequence[int] = field(metadata=_BACKUP)
 
 
 @dataclass(frozen=True)
@@ -120,7 +145,7 @@ class Hybrid(Mode):
     Parameters
     ----------
     n
-        The number of in-neighbors for which a rank does not wait: at least 1, at most the in-neighbors of each rank.
+        The number of in-neighbors for which a rank does not wait, as of `BackupWorkers`.
     s
         The largest age of the other in-neighbors' updates in iterations, at least 0.
 
@@ -128,7 +153,7 @@ class Hybrid(Mode):
     Hybrid(n=1, s=5)
     """
 
-    n: int = field(metadata=integer(at_least=1, at_most=MOST, engine="backup"))
+    n: int | Sequence[int] = field(metadata=_BACKUP)
     s: int = field(metadata=integer(at_least=0, at_most=MOST, engine="staleness"))
 
 

@@ -17,6 +17,7 @@ from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, StallError
 from ..support.launchers import check_fault_tolerant
 from . import respawning
+from .respawning import Starting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from .. import _core
     from ..communicator import Communicator
+    from ..support.typing import Respawn
 
     MadeWithin = Callable[[MPI.Comm, float | None, tuple[Any, ...]], Communicator]
 
@@ -63,7 +65,7 @@ class Job:
     joined
         The numbers that spares or new processes took in the newest change, ascending.
     respawn
-        Whether new processes take the numbers of dead members that no spare takes.
+        Whether new processes take the numbers of dead members that no spare takes: see `Communicator`.
     """
 
     mpi: MPI.Intracomm
@@ -72,10 +74,10 @@ class Job:
     size: int
     epoch: int = 0
     joined: tuple[int, ...] = ()
-    respawn: bool = False
+    respawn: Respawn = False
 
     @classmethod
-    def of(cls, comm: MPI.Comm, spares: int, respawn: bool = False) -> Job:
+    def of(cls, comm: MPI.Comm, spares: int, respawn: Respawn = False) -> Job:
         """Make the job of a communicator, whose highest ranks are spares; collective."""
         check_fault_tolerant(comm.size)
         size = comm.size - spares
@@ -117,36 +119,42 @@ class Job:
             self.respawn,
         )
 
-    def with_new_processes(self, started: Counter[int]) -> Job:
-        """Return the job with new processes for the vacant numbers, if it respawns; collective.
-
-        `started`: how many were started for each number since all had joined; read and counted on the lowest rank.
-        """
+    def with_new_processes(self, starter: Starter) -> Job:
+        """Return the job with new processes for vacant numbers, if it respawns; collective."""
         if not self.respawn or not self.members:
             return self
-        while vacant := self._agreed_vacant(started):
+        while vacant := self._agreed_vacant(starter):
             described = (
                 (*self.numbers, *vacant),
                 (*self.originals, *vacant),
                 self.size,
                 self.epoch,
                 tuple(sorted((*self.joined, *vacant))),
-                True,
+                self.respawn,
             )
             name = self.mpi.Get_name()
-            mpi = respawning.start(self.mpi, len(vacant), (name, *described))
+            mpi = respawning.connect(self.mpi, starter.take(), (name, *described))
             if mpi is not None:
                 mpi.Set_name(name)
                 return Job(mpi, *described)
         return self
 
-    def _agreed_vacant(self, started: Counter[int]) -> list[int]:
-        """Return the numbers for which processes are to be started now, and count them; collective."""
-        vacant: list[int] = self.mpi.bcast([each for each in self._vacant(self.numbers) if started[each] < ATTEMPTS])
+    def _agreed_vacant(self, starter: Starter) -> list[int]:
+        """Return the numbers for which processes are to join now; collective."""
+        vacant: list[int] = self.mpi.bcast(starter.next_for(self) if self.is_lowest else [])
         if self.failed():  # then what arrived may be wrong
             raise RankFailedError("a rank died while new processes were to start")
-        started.update(vacant)
         return vacant
+
+    @property
+    def is_lowest(self) -> bool:
+        """Whether this rank starts new processes."""
+        return self.mpi.rank == 0
+
+    @property
+    def vacant(self) -> list[int]:
+        """The numbers that no member has."""
+        return self._vacant(self.numbers)
 
     def _vacant(self, numbers: Sequence[int | None]) -> list[int]:
         return [number for number in range(self.size) if number not in numbers]
@@ -242,6 +250,53 @@ class Job:
                 gone.add(status.source)
 
 
+class Starter:
+    """The new processes of a job, on the rank that starts them."""
+
+    def __init__(self) -> None:
+        self._started = Counter[int]()  # for each number, since it was a member
+        self._starting: Starting | None = None
+
+    def note_installed(self, job: Job, lost: set[int]) -> None:
+        """Count anew for the members, or for all after the death of a member. Start processes in the background."""
+        for number in range(job.size) if lost else job.members:
+            del self._started[number]
+        if job.respawn == "background" and job.is_lowest and self._starting is None:
+            self._start(job)
+
+    def next_for(self, job: Job) -> list[int]:
+        """Return the vacant numbers that new processes are to take now."""
+        if job.respawn != "background":
+            self._start(job)
+        elif not self.have_come(job):
+            return []
+        return [] if self._starting is None else job.vacant[: self._starting.count]
+
+    def have_come(self, job: Job) -> bool:
+        """Whether processes that have started in the background wait to join. If one has ended, start them again."""
+        if self._starting is not None and self._starting.has_failed:
+            self.end()
+            self._start(job)
+        return self._starting is not None and self._starting.have_come
+
+    def _start(self, job: Job) -> None:
+        """Start a process for each vacant number for which few have failed."""
+        wanted = [number for number in job.vacant if self._started[number] < ATTEMPTS]
+        self._started.update(wanted)
+        self._starting = Starting(len(wanted), behind=job.respawn == "background") if wanted else None
+
+    def take(self) -> Starting | None:
+        """Return the processes that join now; None on other ranks."""
+        starting, self._starting = self._starting, None
+        return starting
+
+    def end(self) -> None:
+        """End the processes that start, or wait to join."""
+        starting = self.take()
+        if starting is not None:
+            starting.end()
+
+
 class ShrunkCommunicator:
     """A communicator whose engine has stopped, as `Shrinking` uses it. Its boards are still read.
 
@@ -293,9 +348,9 @@ class ShrunkJob:
         made_within: MadeWithin,
         words: Words | None = None,
         engines: list[_core.Engine] | None = None,
-        started: Counter[int] | None = None,
+        starter: Starter | None = None,
     ) -> None:
-        """See the class. `words`, `engines`: on a member, of the communicator that stops. `started`: see `Job`."""
+        """See the class. `words`, `engines`, `starter`: on a member, of the communicator that stops."""
         self.job = job
         self.name = name = job.mpi.Get_name()
         self.rank, self.size = job.mpi.rank, job.mpi.size
@@ -305,7 +360,7 @@ class ShrunkJob:
         self._arguments = arguments
         self._make = made_within
         self._next = job
-        self._started = Counter[int]() if started is None else started
+        self._starter = Starter() if starter is None else starter
         self._deadline = Deadline(0)
         pairs = zip(job.numbers, job.originals, strict=True)
         named = [original if number is None else number for number, original in pairs]
@@ -358,7 +413,7 @@ class ShrunkJob:
         try:
             began = time.monotonic()
             try:
-                self._next = self._next.with_new_processes(self._started)
+                self._next = self._next.with_new_processes(self._starter)
             finally:
                 self._deadline.extend(time.monotonic() - began)  # new processes have a limit of their own
             made.append(self._next.mpi)

@@ -21,7 +21,6 @@ import pickle
 import sys
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -33,7 +32,7 @@ from ..support.deadline import Deadline
 from ..support.errors import RankFailedError
 from ..support.interrupts import interrupts_later
 from .change import MembershipChange
-from .job import ShrunkCommunicator, ShrunkJob
+from .job import ShrunkCommunicator, ShrunkJob, Starter
 from .joining import Joining, Plan, Sender, described
 from .whole_calls import WholeCalls
 
@@ -148,7 +147,8 @@ class Membership(WholeCalls):
         self._provides: list[Callable[[], Any]] = []
         self._joining: Joining | None = None  # on a rank that replaces a dead one, until it is installed
         self._joined: Joining | None = None  # until its next creation
-        self._started = Counter[int]()  # new processes for each number since the last `install`
+        self._starter = Starter()
+        self._installed = self.members  # the members at the last `install`
         self.is_installed = True
 
     @property
@@ -192,6 +192,7 @@ class Membership(WholeCalls):
         """Tell waiting spares that this rank makes no further calls."""
         self.end_newcomer()
         job = self._shrinking.job if isinstance(self._shrinking, ShrunkJob) else self._job
+        self._starter.end()
         if job is not None:
             job.end()
 
@@ -224,7 +225,7 @@ class Membership(WholeCalls):
     @property
     def respawns(self) -> bool:
         """Whether new processes replace dead ranks."""
-        return self._job is not None and self._job.respawn
+        return self._job is not None and bool(self._job.respawn)
 
     def retry(self, action: Callable[[], T], deadline: Deadline) -> T:
         """Return the result of `action`; if a rank has died, recover and call it again."""
@@ -282,9 +283,15 @@ class Membership(WholeCalls):
         self._creation = creation
 
     def check_installed(self) -> None:
-        """Raise RankFailedError if a recovery was interrupted."""
+        """Raise RankFailedError if a recovery must come first: it was interrupted, or new processes wait to join."""
         if not self.is_installed:
             raise RankFailedError(f"{self._comm.name}: a rank has died, and the survivors have not continued yet")
+        if self._newcomers_wait:
+            raise RankFailedError(f"{self._comm.name}: new processes wait to join")
+
+    @property
+    def _newcomers_wait(self) -> bool:
+        return self._job is not None and self._job.is_lowest and self._starter.have_come(self._job)
 
     def enter(self, number: int, arguments: Callable[[], Arguments], collective: Collective[Any]) -> None:
         """Note a collective that was made."""
@@ -318,6 +325,8 @@ class Membership(WholeCalls):
                 self._joining.refuse()
             if self.epoch != epoch:
                 return
+            if self._newcomers_wait:
+                self._comm._engine.stop_all()
             self._comm._engine.stop(list(error.ranks))
             self.is_recovering = True
             try:
@@ -390,7 +399,7 @@ class Membership(WholeCalls):
         )
         if self._job is None:
             return ShrunkCommunicator(comm, self.members, words)
-        return ShrunkJob(self._job, comm._arguments, comm._made_within, words, comm._engines, self._started)
+        return ShrunkJob(self._job, comm._arguments, comm._made_within, words, comm._engines, self._starter)
 
     def _resume(self, change: MembershipChange, deadline: Deadline) -> None:
         context = self._context
@@ -463,7 +472,9 @@ class Membership(WholeCalls):
         for made in self._made.values():
             made.recoverable.resume()
         self.is_installed = True
-        self._started.clear()
+        if self._job is not None:
+            self._starter.note_installed(self._job, lost={*self._installed} - {*self.members})
+        self._installed = self.members
         if self._context.rendezvous.is_closing:
             self._context.engine.leave()
 

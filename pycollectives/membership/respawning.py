@@ -1,8 +1,9 @@
 """Processes that replace dead ranks: the survivors start the program again, by MPI_Comm_spawn.
 
 Only the lowest survivor starts the processes, and waits until each has announced itself in the constructor of its
-communicator, before all connect. During this time, a death of a survivor is an error of MPI on the others, and a new
-process ends itself if it cannot announce itself. In the calls that connect, MPI does not return if a rank dies.
+communicator, before all connect. Meanwhile the others wait in a barrier, in which a death is an error of MPI; or, with
+`respawn="background"`, all continue, and a thread waits. A new process ends itself if it cannot announce itself. In the
+calls that connect, MPI does not return if a rank dies.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-__all__ = ["JOIN_S", "check_world", "end_apart", "end_process", "is_respawned", "join", "start"]
+__all__ = ["JOIN_S", "Starting", "check_world", "connect", "end_apart", "end_process", "is_respawned", "join"]
 
 JOIN_S = 50.0
 """Time limit for a rank to join, from its becoming a member; the survivors wait a little longer."""
@@ -40,8 +41,11 @@ CONNECT_S = 20.0
 """Time limit for MPI to connect new processes, which takes some milliseconds."""
 PAUSE_S = 1e-3
 """Between looks for new processes."""
+KEEP_ALIVE_S = 20.0
+"""Time after which processes that wait to join are asked whether they live."""
 TAG = 0
 """Of messages between new processes and the survivor that has started them."""
+THREAD = "pycollectives-respawn"
 VARIABLE = "PYC_RESPAWNED"
 """Set to its number in the environment of a new process, which removes it."""
 OF_THE_LAUNCHER = (b"OMPI_", b"PMIX_", b"PRTE_", b"PMI_", b"SLURM_", VARIABLE.encode())
@@ -74,37 +78,108 @@ def check_world(comm: MPI.Comm) -> None:
         )
 
 
-def start(mpi: MPI.Intracomm, count: int, description: object) -> MPI.Intracomm | None:
-    """Start the program again, `count` times, and return a communicator with the new processes last; collective.
+class Starting:
+    """New processes that start, on the lowest survivor. `behind`: in a thread, which keeps them alive until `brought`.
 
-    They get the description from `join`. Returns None if one of them does not come, or if MPI cannot start them.
+    Attributes
+    ----------
+    count
+        Their number.
+    have_come
+        Whether all have announced themselves.
+    """
+
+    def __init__(self, count: int, *, behind: bool) -> None:
+        """See the class."""
+        self.count = count
+        self.have_come = False
+        self._new: MPI.Intercomm | None = None
+        self._must_end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True) if behind else None
+        if self._thread is not None:
+            self._thread.start()
+
+    def _run(self) -> None:
+        self._start(self._must_end.is_set)
+        while self.have_come and not self._must_end.wait(KEEP_ALIVE_S):
+            self.have_come = self._answer(lambda: False)
+
+    def _start(self, gives_up: Callable[[], bool]) -> None:
+        self._new = _spawned(self.count)
+        self.have_come = self._new is not None and _have_announced(self._new, 1.2 * START_S, gives_up)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a process has ended, or did not come."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    def brought(self, gives_up: Callable[[], bool]) -> bool:
+        """Return whether all have come and still live, unless this rank gives up."""
+        if self._thread is None:
+            self._start(gives_up)
+        self._end_thread()
+        return self.have_come and self._answer(gives_up)
+
+    def _end_thread(self) -> None:
+        self._must_end.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _answer(self, gives_up: Callable[[], bool]) -> bool:
+        """Whether all still live. MPI does not report their deaths."""
+        assert self._new is not None
+        self.tell("ask")
+        return _have_announced(self._new, ANSWER_S, gives_up)
+
+    def tell(self, told: tuple[str, object] | str | None) -> None:
+        """Tell them where to connect, or "ask" for an answer, or with None to end."""
+        from ..support.native import MPI
+
+        for rank in range(0 if self._new is None else self._new.Get_remote_size()):
+            with contextlib.suppress(MPI.Exception):  # it has ended
+                self._new.send(told, rank, TAG)
+
+    def free(self) -> None:
+        """Free their communicator: otherwise a process may send, and a later communicator may get its number."""
+        if self._new is not None and self.have_come:
+            self._new.Free()
+
+    def end(self) -> None:
+        """End them, and the thread."""
+        self._end_thread()
+        self.tell(None)
+        self.free()
+
+
+def connect(mpi: MPI.Intracomm, starting: Starting | None, description: object) -> MPI.Intracomm | None:
+    """Return a communicator with the new processes last, which get the description from `join`; collective.
+
+    `starting`: on the lowest rank. Returns None if they do not come.
     """
     from ..support.native import MPI
 
-    new = _spawned(count) if mpi.rank == 0 else None
     told: tuple[str, object] | None = None
     merged: MPI.Intracomm | None = None
-    is_complete = False
     try:
-        is_complete = new is not None and _all_have_come(new, mpi)
+        have_come = starting is not None and starting.brought(mpi.Is_revoked)
         _wait_for(mpi.Ibarrier())  # the lowest rank comes last
         with interrupts_later():
-            port = mpi.bcast(MPI.Open_port() if is_complete else None)
+            port = mpi.bcast(MPI.Open_port() if have_come else None)
             if port is None:
                 return None
             mpi.Barrier()  # all have lived until here
             told = (port, description)
-            merged = _connected(new, told, lambda: mpi.Accept(port), is_new=False)
+            merged = _connected(starting, told, lambda: mpi.Accept(port), is_new=False)
         return merged  # noqa: RET504  an interrupt may come at the end of the block above
     except BaseException:
         if merged is not None:
             merged.Revoke()  # others may wait for this rank
         raise
     finally:
-        if told is None and new is not None:
-            _tell(new, None)
-        if is_complete and new is not None:
-            new.Free()  # otherwise a process may still send, and a later communicator may get its number
+        if starting is not None:
+            if told is None:
+                starting.tell(None)
+            starting.free()
 
 
 def _spawned(count: int) -> MPI.Intercomm | None:
@@ -121,24 +196,21 @@ def _spawned(count: int) -> MPI.Intercomm | None:
         return None
 
 
-def _all_have_come(new: MPI.Intercomm, mpi: MPI.Intracomm) -> bool:
+def _have_announced(new: MPI.Intercomm, seconds: float, gives_up: Callable[[], bool]) -> bool:
     """Wait until all new processes have announced themselves; False if one has ended, or a survivor has given up."""
     from ..support.native import MPI
 
-    for question, seconds in ((None, 1.2 * START_S), ("ask", ANSWER_S)):  # one may have ended while another started
-        if question is not None:
-            _tell(new, question)
-        announced, missing, limit = bytearray(1), new.Get_remote_size(), Deadline(seconds)
-        while missing:  # MPI does not report their deaths here
-            if new.Iprobe(MPI.ANY_SOURCE, TAG):
-                new.Recv([announced, MPI.BYTE], MPI.ANY_SOURCE, TAG)
-                missing -= 1
-                if announced[0] == 0:
-                    return False
-            elif limit.passed or mpi.Is_revoked():
+    announced, missing, limit = bytearray(1), new.Get_remote_size(), Deadline(seconds)
+    while missing:
+        if new.Iprobe(MPI.ANY_SOURCE, TAG):
+            new.Recv([announced, MPI.BYTE], MPI.ANY_SOURCE, TAG)
+            missing -= 1
+            if announced[0] == 0:
                 return False
-            else:
-                time.sleep(PAUSE_S)
+        elif limit.passed or gives_up():
+            return False
+        else:
+            time.sleep(PAUSE_S)
     return True
 
 
@@ -148,24 +220,15 @@ def _wait_for(request: MPI.Request) -> None:
         time.sleep(PAUSE_S)
 
 
-def _tell(new: MPI.Intercomm, told: tuple[str, object] | str | None) -> None:
-    """Tell new processes where to connect, or "ask" for an answer, or with None to end."""
-    from ..support.native import MPI
-
-    for rank in range(new.Get_remote_size()):
-        with contextlib.suppress(MPI.Exception):  # it has ended
-            new.send(told, rank, TAG)
-
-
 def join() -> tuple[MPI.Intracomm, Any]:
     """Return the communicator of `start`, and the description, in a new process; collective."""
     global _new_process
     from ..support.native import MPI
 
     parent = MPI.Comm.Get_parent()
-    signal.alarm(round(2 * START_S))  # the survivor that has started it waits for others, and may die
     told: Any = "ask"
     while told == "ask":
+        signal.alarm(round(2 * START_S))  # the survivor that has started it waits for others, and may die
         parent.Send([b"\1", MPI.BYTE], 0, TAG)
         told = parent.recv(None, 0, TAG)
     if told is None:
@@ -178,20 +241,17 @@ def join() -> tuple[MPI.Intracomm, Any]:
 
 
 def _connected(
-    new: MPI.Intercomm | None, told: tuple[str, object], connect: Callable[[], MPI.Intercomm], *, is_new: bool
+    starting: Starting | None, told: tuple[str, object], meet: Callable[[], MPI.Intercomm], *, is_new: bool
 ) -> MPI.Intracomm:
-    """Return a communicator of survivors and new processes; end the process if MPI does not make it.
-
-    `new`: on the rank that tells new processes where to connect.
-    """
+    """Return a communicator of survivors and new processes; end the process if MPI does not make it."""
     hung = RuntimeError(f"MPI has not connected the new processes within {CONNECT_S:g} s: another rank may have died")
     limit = threading.Timer(CONNECT_S, end_process, ["a rank that connects to new processes", hung])
     limit.daemon = True
     limit.start()
     try:
-        if new is not None:
-            _tell(new, told)
-        both = connect()
+        if starting is not None:
+            starting.tell(told)
+        both = meet()
         merged = both.Merge(high=is_new)
         both.Free()
         return merged

@@ -91,7 +91,7 @@ def _history(
         ranks_per_node=size,
         count=1,
         max_ig=max_ig,
-        **mode.engine_arguments(),
+        **mode.engine_arguments(size),
         skip=None if skip is None else (skip.max_jump, skip.trigger),
         serial=computation == "serial",
         **{"in": [topology.in_neighbors(r) for r in ranks], "out": [topology.out_neighbors(r) for r in ranks]},

@@ -23,6 +23,7 @@ Missed: TypeAlias = Literal["latest", "sum"]
 """The result of a late call: the newest result, or the sum of all missed results."""
 
 OnFailure: TypeAlias = Literal["raise", "continue"]
+Respawn: TypeAlias = Literal[False, True, "background"]
 Progress: TypeAlias = Literal["thread", "caller"]
 """How messages move while no call waits: by a thread of the process, or not at all."""
 

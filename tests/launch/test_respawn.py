@@ -12,9 +12,9 @@ pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's -
 STEPS = 200
 
 
-def job(ranks, spares, policy, *deaths, **env):
+def job(ranks, spares, policy, *deaths, respawn=1, **env):
     options = {"PYC_STALL_WARNING": "20", **env}
-    return mpirun(ranks, "spares.py", spares, 1, policy, STEPS, *deaths, limit=60, options=WITH_RESPAWN, **options)
+    return mpirun(ranks, "spares.py", spares, respawn, policy, STEPS, *deaths, limit=60, options=WITH_RESPAWN, **options)
 
 
 def check(outcome, members, new, policy="full"):
@@ -46,6 +46,26 @@ def test_ranks_are_replaced(policy, ranks_per_node, moment):
 
 def test_a_new_process_is_replaced():
     check(job(3, 0, "full", "1:0:0.1", "1:1:0.1", "1:2:0.1"), 3, (1,))
+
+
+@pytest.mark.parametrize(
+    ("policy", "ranks_per_node"),
+    nightly_unless(lambda of: of == ("full", "2"), [("full", "1"), ("full", "2"), ("majority", "all"), ("solo", "all")]),
+)
+def test_survivors_continue_while_a_process_starts_in_the_background(policy, ranks_per_node):
+    """Rank 0, which would start the second one, is the first to die. Survivors make rounds without the dead rank."""
+    deaths = ["0:0:0.1", "2:2:0.1"]
+    outcome = job(4, 0, policy, *deaths, respawn="background", PYC_RANKS_PER_NODE=ranks_per_node)
+    assert outcome.status == 0
+    for rank in range(4):
+        (said,) = outcome.said(rank)
+        assert said.startswith(f"new {rank in (0, 2)} ")
+        assert "same True uniform True" in said
+        steps, *counts = (int(word) for word in said.split()[-5:])
+        assert steps >= STEPS
+        if policy == "full":
+            assert (counts[1], counts[3]) == (steps, steps)
+            assert max(counts[0], counts[2]) < steps, "no survivor waited"
 
 
 @pytest.mark.nightly

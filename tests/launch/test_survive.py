@@ -99,15 +99,18 @@ def test_baselines_that_are_refused(options, text):
     assert text in job.err, job
 
 
-def test_new_processes_replace_the_dead(tmp_path):
+@pytest.mark.parametrize("heal", ["respawn", "background"])
+def test_new_processes_replace_the_dead(tmp_path, heal):
     """All ranks make rounds again after each of five deaths, more than there are ranks."""
-    options = ["--kills", "5", "--every", "0.1", "--heal", "respawn", "--json", str(tmp_path / "survive.jsonl")]
+    options = ["--kills", "5", "--every", "0.1", "--heal", heal, "--json", str(tmp_path / "survive.jsonl")]
     command = [*launcher(), *WITH_RESPAWN, "-n", "4", sys.executable, str(BENCH), *options]
     job = run(command, limit=90, env=environment())
     assert job.status == 0, job
     (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
     assert (record["wrong"], record["verified"], record["kills"], record["ranks"]) == (0, True, 5, 4)
     assert 0 < record["kill_to_full_ms"]["p50"] < 20_000, record
+    if heal == "background":
+        assert record["kill_to_next_ms"]["p50"] < record["kill_to_full_ms"]["p50"] / 2, record
 
 
 @pytest.mark.parametrize(

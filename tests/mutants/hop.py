@@ -112,8 +112,8 @@ MUTANTS = [
     Mutant(
         "one backup worker too many",
         WORKER,
-        "    if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;\n  }\n  if (missing > options_.backup)",
-        "    if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;\n  }\n  if (missing > options_.backup + 1)",
+        "    if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;\n  }\n  if (missing > backup())",
+        "    if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;\n  }\n  if (missing > backup() + 1)",
         HISTORIES,
     ),
     Mutant(

@@ -64,7 +64,7 @@ def run(made, mode=MODES[0], *, ranks_per_node=1, max_ig=3, skip=None, serial=Fa
         ranks_per_node=ranks_per_node,
         count=2,
         max_ig=max_ig,
-        **mode.engine_arguments(),
+        **mode.engine_arguments(graph.size),
         skip=None if skip is None else (skip.max_jump, skip.trigger),
         serial=serial,
         **{"in": graph.incoming, "out": graph.outgoing},
@@ -108,8 +108,11 @@ def test_many_histories(part):
         draw = random.Random(case)
         size = draw.choice([2, 3, 4, 5, 6, 7, 8, 12, 16]) if case % 11 else draw.choice([24, 33, 64])
         made = graph_of(draw.choice(GRAPHS), size)
-        degree = min(len(made.in_neighbors(rank)) for rank in range(made.size))
-        n, s = draw.randint(1, max(degree, 1)), draw.randint(0, 6)
+        degrees = [len(made.in_neighbors(rank)) for rank in range(made.size)]
+        n: int | list[int] = draw.randint(1, min(degrees))
+        if draw.random() < 0.3:
+            n = [draw.randint(0, degree) for degree in degrees]
+        s = draw.randint(0, 6)
         mode = draw.choice([Standard(), NotifyAck(), BackupWorkers(n), BoundedStaleness(s), Hybrid(n, s)])
         skip = Skip(draw.randint(1, 10), draw.randint(1, 3)) if draw.random() < 0.5 else None
         if isinstance(mode, Standard | NotifyAck):
@@ -181,6 +184,12 @@ def test_the_bounds_of_table_1_are_reached(mode, ends):
     history = run(made, mode, max_ig=5, iterations=60, stops=[2] + [None] * 5)
     assert history["iterations"] == ends
     assert [n - 2 for n in ends] == gap_bounds(made, mode, 5)[:, 0].tolist()
+
+
+def test_backup_workers_of_some_ranks():
+    """Fig. 8 has N_buw of each rank: those beside rank 0 go on without it, up to their tokens, the others follow."""
+    history = run(topology.ring(6), BackupWorkers([0, 1, 0, 0, 0, 1]), max_ig=5, iterations=60, stops=[2] + [None] * 5)
+    assert history["iterations"] == [2, 7, 8, 9, 8, 7]
 
 
 def test_in_the_serial_graph_a_worker_that_computes_has_not_sent():

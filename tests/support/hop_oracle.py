@@ -56,14 +56,14 @@ def check_received(received, rank, k, graph, mode, iterations, newest):
     participants = [j for j in graph.incoming[rank] if iterations[j] > k]
     if mode.staleness is None:
         assert all(iteration == k for _, iteration in received), "an update of another iteration"
-        assert len(set(senders) & set(participants)) >= len(participants) - mode.backup, "too few updates"
+        assert len(set(senders) & set(participants)) >= len(participants) - mode.backup_of(rank), "too few updates"
         return
     for sender, iteration in received:
         assert iteration > newest[sender], "an older update than one received before"
         assert iteration >= k - mode.staleness, "an update beyond the bound"
         newest[sender] = iteration
     satisfactory = [j for j in participants if newest[j] >= k - mode.staleness]
-    assert len(satisfactory) >= len(participants) - mode.backup, "too few updates"
+    assert len(satisfactory) >= len(participants) - mode.backup_of(rank), "too few updates"
 
 
 def standstill(graph, mode, max_ig, stopped, at, iterations, *, serial):
@@ -86,7 +86,7 @@ def standstill(graph, mode, max_ig, stopped, at, iterations, *, serial):
     def reduce(rank):
         k = entered[rank]
         missing = sum(sent[j] <= k - (mode.staleness or 0) for j in graph.incoming[rank])
-        if reduced[rank] > k or sent[rank] <= k or missing > mode.backup or (rank == stopped and k >= at):
+        if reduced[rank] > k or sent[rank] <= k or missing > mode.backup_of(rank) or (rank == stopped and k >= at):
             return False
         reduced[rank] += 1
         return True

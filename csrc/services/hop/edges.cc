@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "algorithms/neighbor_exchange.h"
-#include "schedule/builder.h"
-
 namespace pyc {
 
 HopEdges::HopEdges(Engine& engine, Memory& memory, const HopOptions& options, UpdateQueue& updates,
@@ -14,20 +11,16 @@ HopEdges::HopEdges(Engine& engine, Memory& memory, const HopOptions& options, Up
       memory_(memory),
       options_(options),
       updates_(updates),
-      giving_plan_(plan(kGiver, options.update_bytes())),
-      taking_plan_(plan(kTaker, options.update_bytes())),
       copied_(options.sub_queues(), 0),
       held_(options.sub_queues()) {
   const std::size_t slots = options.sub_queues();
   for (const Rank rank : receivers) {
     Giving& made = giving_[rank];
-    made.peers = {engine.rank(), rank};
     made.is_open = std::vector<std::atomic<bool>>(slots);
     made.is_giving.resize(slots);
   }
   for (const Rank rank : senders) {
     Taking& made = taking_[rank];
-    made.peers = {rank, engine.rank()};
     made.is_taking.resize(slots);
     made.sender = options.position(engine.rank(), rank);
   }
@@ -36,49 +29,16 @@ HopEdges::HopEdges(Engine& engine, Memory& memory, const HopOptions& options, Up
 
 void HopEdges::open(std::uint32_t collective) {
   collective_ = collective;
-  const std::size_t slots = options_.sub_queues();
-  for (auto& [rank, edge] : giving_) {
-    while (edge.runs.size() < slots) edge.runs.push_back(make_run(giving_plan_, edge.peers));
+  for (auto& [rank, edge] : giving_) edge.transfers = transfers(rank, true);
+  for (auto& [rank, edge] : taking_) edge.transfers = transfers(rank, false);
+}
+
+std::vector<std::unique_ptr<Transfer>> HopEdges::transfers(Rank peer, bool sends) {
+  std::vector<std::unique_ptr<Transfer>> of_slots(options_.sub_queues());
+  for (auto& each : of_slots) {
+    each = std::make_unique<Transfer>(engine_, collective_, peer, sends, options_.update_bytes());
   }
-  for (auto& [rank, edge] : taking_) {
-    while (edge.runs.size() < slots) edge.runs.push_back(make_run(taking_plan_, edge.peers));
-  }
-}
-
-HopEdges::Plan HopEdges::plan(Rank rank, std::size_t bytes) {
-  ScheduleBuilder s(rank, 2);
-  const Slice values = s.buffer(bytes, "values");
-  const OpId release = s.trigger("release");
-  s.gate(release);
-  neighbor_exchange(s, values);
-  s.ungate();
-  return {std::move(s).build(), values, release};
-}
-
-std::unique_ptr<Run> HopEdges::make_run(const Plan& plan, const std::vector<Rank>& peers) {
-  const RunContext context{.schedule = plan.schedule,
-                           .peers = peers,
-                           .members = 1,
-                           .memory = memory_,
-                           .transport = engine_.transport(),
-                           .open_transfers = engine_.open_transfers(),
-                           .elements = {DataType::kUint8, DataType::kUint8},  // nothing is reduced in transit
-                           .op = ReduceOp::kSum,
-                           .element_bytes = 1,
-                           .collective = collective_,
-                           .track_members = false,
-                           .trace = engine_.trace()};
-  auto run = std::make_unique<Run>(context, engine_.reserve_run(), std::vector{plan.values.buffer}, [](Run&, OpId) {});
-  engine_.set_run(*run);
-  return run;
-}
-
-void HopEdges::start(Run& run, const Plan& plan, Iteration iter, std::byte* values, bool present) {
-  run.arm(iter);
-  run.bind(plan.values.buffer, values);
-  run.presence().assign(plan.schedule.blocks_of(plan.values), {.contributors = present ? 1U : 0U}, {});
-  run.fire(plan.release);
-  run.pump();
+  return of_slots;
 }
 
 // ------------------------------------------------------------------------------------------------ sending
@@ -105,17 +65,17 @@ void HopEdges::release(Giving& edge, Iteration iter) {
 
 bool HopEdges::give(Giving& edge) {
   bool moved = false;
-  for (std::size_t slot = 0; slot < edge.runs.size(); ++slot) {
-    if (!edge.is_giving[slot] || !edge.runs[slot]->retired()) continue;
+  for (std::size_t slot = 0; slot < edge.transfers.size(); ++slot) {
+    if (!edge.is_giving[slot] || !edge.transfers[slot]->ended()) continue;
     edge.is_giving[slot] = false;
-    release(edge, edge.runs[slot]->round());
+    release(edge, edge.transfers[slot]->number());
     moved = true;
   }
   while (!edge.accepted.empty()) {
     const Iteration iter = edge.accepted.front();
     edge.accepted.pop_front();
     edge.is_giving[slot_of(iter)] = true;
-    start(*edge.runs[slot_of(iter)], giving_plan_, iter, copies_[slot_of(iter)].get(), true);
+    edge.transfers[slot_of(iter)]->start(iter, copies_[slot_of(iter)].get());
     moved = true;
   }
   return moved;
@@ -130,10 +90,10 @@ void HopEdges::offered(Rank by, Iteration iter) {
 
 bool HopEdges::take(Rank from, Taking& edge, const Answers& answer) {
   bool moved = false;
-  for (std::size_t slot = 0; slot < edge.runs.size(); ++slot) {
-    if (!edge.is_taking[slot] || !edge.runs[slot]->retired()) continue;
+  for (std::size_t slot = 0; slot < edge.transfers.size(); ++slot) {
+    if (!edge.is_taking[slot] || !edge.transfers[slot]->ended()) continue;
     edge.is_taking[slot] = false;
-    updates_.end_enqueue(edge.sender, slot, edge.runs[slot]->round());
+    updates_.end_enqueue(edge.sender, slot, edge.transfers[slot]->number());
     --open_;
     moved = true;
   }
@@ -147,7 +107,7 @@ bool HopEdges::take(Rank from, Taking& edge, const Answers& answer) {
       if (use == Answer::kLater || is_slot_busy(edge, iter)) break;
       const std::size_t slot = updates_.begin_enqueue(edge.sender, iter);
       edge.is_taking[slot] = true;
-      start(*edge.runs[slot], taking_plan_, iter, updates_.values(edge.sender, slot), false);
+      edge.transfers[slot]->start(iter, updates_.values(edge.sender, slot));
       mailbox().send(from, hop::Accept{iter});
     }
     edge.offered.pop_front();

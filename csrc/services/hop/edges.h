@@ -18,9 +18,8 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/run.h"
+#include "engine/transfer.h"
 #include "memory/memory.h"
-#include "schedule/schedule.h"
 #include "services/hop/messages.h"
 #include "services/hop/options.h"
 #include "services/hop/update_queue.h"
@@ -63,30 +62,21 @@ class HopEdges {
   void declined(Rank by, Iteration iter) { release(giving_.at(by), iter); }
 
  private:
-  struct Plan {
-    Schedule schedule;
-    Slice values;
-    OpId release;
-  };
   struct Giving {
-    std::vector<Rank> peers;
-    std::vector<std::unique_ptr<Run>> runs;  // by slot
-    std::vector<std::atomic<bool>> is_open;  // by slot: offered, and neither declined nor sent
-    std::vector<bool> is_giving;             // by slot: its run is under way
-    std::deque<Iteration> accepted;          // not sent yet
+    std::vector<std::unique_ptr<Transfer>> transfers;  // by slot
+    std::vector<std::atomic<bool>> is_open;            // by slot: offered, and neither declined nor sent
+    std::vector<bool> is_giving;                       // by slot: its transfer is under way
+    std::deque<Iteration> accepted;                    // not sent yet
   };
   struct Taking {
-    std::vector<Rank> peers;
-    std::vector<std::unique_ptr<Run>> runs;  // by slot of the update queue
+    std::vector<std::unique_ptr<Transfer>> transfers;  // by slot of the update queue
     std::vector<bool> is_taking;
     std::deque<Iteration> offered;  // not answered yet
     std::size_t sender;             // index in `in_of`
   };
 
   hop::Messages mailbox() const { return {engine_, collective_}; }
-  static Plan plan(Rank rank, std::size_t bytes);
-  std::unique_ptr<Run> make_run(const Plan& plan, const std::vector<Rank>& peers);
-  static void start(Run& run, const Plan& plan, Iteration iter, std::byte* values, bool present);
+  std::vector<std::unique_ptr<Transfer>> transfers(Rank peer, bool sends);
   std::size_t slot_of(Iteration iter) const { return static_cast<std::size_t>(iter % options_.sub_queues()); }
   bool give(Giving& edge);
   bool take(Rank from, Taking& edge, const Answers& answer);
@@ -98,7 +88,6 @@ class HopEdges {
   std::uint32_t collective_ = 0;
   const HopOptions& options_;
   UpdateQueue& updates_;
-  const Plan giving_plan_, taking_plan_;
   std::unordered_map<Rank, Giving> giving_;
   std::unordered_map<Rank, Taking> taking_;
   std::vector<BufferPtr> copies_;                 // by slot

@@ -29,7 +29,7 @@ struct HopOptions {
   std::size_t count = 0;
   DataType type = DataType::kFloat32;  ///< a float type
   Iteration max_ig = 5;                ///< section 4.2, at least 1
-  std::uint64_t backup = 0;            ///< N_buw of section 4.3: updates of an iteration that may be missing
+  std::vector<std::uint64_t> backup;   ///< N_buw of Fig. 8: updates that may be missing, by rank
   std::optional<Iteration> staleness;  ///< max_staleness of section 4.4
   bool acks = false;                   ///< NOTIFY-ACK, section 3.3
   std::optional<HopSkip> skip;

@@ -88,9 +88,9 @@ Iteration HopWorker::reached_by_senders() const {
   for (const Rank j : in()) {
     if (stays(j)) reached.push_back(std::max(links_.iteration(j), iteration_));
   }
-  if (reached.size() <= options_.backup) return kNeverIteration;
+  if (reached.size() <= backup()) return kNeverIteration;
   std::sort(reached.begin(), reached.end());
-  return reached[static_cast<std::size_t>(options_.backup)];
+  return reached[backup()];
 }
 
 /// Fig. 7, lines 16 to 20, then 8 to 10. Section 5: as many tokens as iterations.
@@ -118,7 +118,7 @@ void HopWorker::check_gaps() const {
                         std::to_string(theirs) + ": expected a gap of at most " + std::to_string(bound));
   };
   for (const Rank j : in()) {
-    if (options_.backup == 0) check(j, options_.staleness.value_or(0) + 1, "in-neighbor");
+    if (backup() == 0) check(j, options_.staleness.value_or(0) + 1, "in-neighbor");
   }
   for (const Rank j : out()) {
     check(j, options_.acks ? std::min<Iteration>(options_.max_ig, 2) : options_.max_ig, "out-neighbor");
@@ -160,7 +160,7 @@ bool HopWorker::receive_iteration(Iteration k) {
   for (std::size_t i = 0; i < in().size(); ++i) {
     if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;
   }
-  if (missing > options_.backup) return false;
+  if (missing > backup()) return false;
   own_weight_ = 1;
   for (std::size_t i = 0; i < in().size(); ++i) {
     if (const auto claim = updates.claim(i, k)) take(*claim, 1);
@@ -178,7 +178,7 @@ bool HopWorker::receive_recent(Iteration k, Iteration s) {
   for (std::size_t i = 0; i < in().size(); ++i) {
     if (newest_from(i) < satisfactory && links_.left(in()[i]) > k) ++missing;
   }
-  if (missing > options_.backup) return false;
+  if (missing > backup()) return false;
   own_weight_ = static_cast<double>(s + 1);
   for (std::size_t i = 0; i < in().size(); ++i) {
     newest_received_[i] = newest_from(i);

@@ -78,6 +78,7 @@ class HopWorker {
 
   const std::vector<Rank>& in() const { return options_.in_of(rank_); }
   const std::vector<Rank>& out() const { return options_.out_of(rank_); }
+  std::size_t backup() const { return options_.backup[static_cast<std::size_t>(rank_)]; }
   bool stays(Rank rank) const { return links_.left(rank) == kNeverIteration; }
 
   Iteration length_of_step(Iteration last) const;

@@ -3,12 +3,12 @@
 // that throws, there are no others.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include "core/lock_order.h"
 #include "memory/memory.h"
 #include "services/parameter_server/update_rule.h"
 
@@ -41,8 +41,8 @@ class UpdateCalls {
   const Update function_;
   const BufferPtr gradient_;
   const std::shared_ptr<std::byte> memory_;
-  mutable std::mutex mutex_;  // protects the members below
-  std::condition_variable changed_;
+  mutable Ordered<LockRank::kUpdateCalls> mutex_;  // protects the members below
+  OrderedCondition changed_;
   std::byte* weights_ = nullptr;  // of the call that is requested or under way
   bool has_thrown_ = false;
   bool ended_ = false;

@@ -23,7 +23,7 @@ Board::Board(std::shared_ptr<SharedMemory> owner, const BoardShape& shape, Rank 
     : owner_(std::move(owner)),
       shape_(shape),
       memory_(memory),
-      mutex_(memory_.take<RobustMutex>(1)),
+      mutex_(memory_.take<BoardMutex>(1)),
       events_(memory_.take<EventCount>(1)),
       shared_(memory_.take<Shared>(1)),
       ranks_(memory_, shape_, local),

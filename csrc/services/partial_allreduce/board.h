@@ -20,7 +20,7 @@
 #include "core/rank_set.h"
 #include "core/types.h"
 #include "node/event_count.h"
-#include "node/robust_mutex.h"
+#include "services/partial_allreduce/board_mutex.h"
 #include "node/shared_memory.h"
 #include "services/common/rank_state.h"
 #include "services/partial_allreduce/board_buffers.h"
@@ -45,7 +45,7 @@ class Board {
   Board& operator=(const Board&) = delete;
 
   const BoardShape& shape() const { return shape_; }
-  RobustMutex& mutex() { return *mutex_; }
+  BoardMutex& mutex() { return *mutex_; }
   /// Rings when a round completes, and when a waiting rank can help.
   EventCount& events() { return *events_; }
 
@@ -130,7 +130,7 @@ class Board {
   const BoardShape shape_;
   // The order of the members is their order in the shared memory.
   BoardMemory memory_;
-  RobustMutex* mutex_;
+  BoardMutex* mutex_;
   EventCount* events_;
   Shared* shared_;
   BoardRanks ranks_;

@@ -8,7 +8,7 @@
 
 namespace pyc {
 
-BoardRound::BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events,
+BoardRound::BoardRound(BoardMemory& memory, const BoardShape& shape, BoardMutex* mutex, EventCount* events,
                        BoardRanks& ranks, BoardRecords& records, BoardBuffers& buffers, const JointSum& joint_sum)
     : shape_(shape),
       mutex_(mutex),
@@ -163,7 +163,7 @@ PYC_HOT void BoardRound::finish_batch() {
   s.sum_is_filled = true;
 }
 
-PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory) {
+PYC_HOT bool BoardRound::work(std::unique_lock<BoardMutex>& lock, ReductionMemory& memory) {
   State& s = state();
   for (;;) {
     finish_batch();

@@ -19,7 +19,7 @@
 #include "diagnostics/trace.h"
 #include "memory/memory.h"
 #include "node/event_count.h"
-#include "node/robust_mutex.h"
+#include "services/partial_allreduce/board_mutex.h"
 #include "services/partial_allreduce/board_buffers.h"
 #include "services/partial_allreduce/board_memory.h"
 #include "services/partial_allreduce/board_ranks.h"
@@ -73,7 +73,7 @@ class BoardRound {
     bool last;
   };
 
-  BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events, BoardRanks& ranks,
+  BoardRound(BoardMemory& memory, const BoardShape& shape, BoardMutex* mutex, EventCount* events, BoardRanks& ranks,
              BoardRecords& records, BoardBuffers& buffers, const JointSum& joint_sum);
 
   void record_in(const TraceTrack& trace) { trace_ = trace; }
@@ -101,7 +101,7 @@ class BoardRound {
   bool begin_batch();
   /// Does the remaining work of the node's part, except what other ranks are doing. Releases the lock while it
   /// computes. True if the part is complete in `sum`: the caller must then continue the round.
-  bool work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory);
+  bool work(std::unique_lock<BoardMutex>& lock, ReductionMemory& memory);
   /// Publishes `sum`, the result of the ranks in `members`. Arms the next round, unless this was the last.
   void complete(const Outcome& outcome);
   /// Ends a round without a result. The data of this round and of later rounds is lost, but departures still count.
@@ -141,7 +141,7 @@ class BoardRound {
   void reduce_segment(ReductionMemory& memory, std::uint32_t segment);
 
   const BoardShape& shape_;
-  RobustMutex* mutex_;
+  BoardMutex* mutex_;
   EventCount* events_;
   BoardRanks& ranks_;
   BoardRecords& records_;

@@ -60,7 +60,7 @@ class Leader {
 
  private:
   enum class Phase : std::uint8_t { kArmed, kActive, kRunning, kEnded };
-  using Lock = std::unique_lock<RobustMutex>;
+  using Lock = std::unique_lock<BoardMutex>;
 
   struct PooledRun {
     std::unique_ptr<Run> run;

@@ -6,7 +6,7 @@
 
 namespace pyc {
 
-PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
+PYC_HOT bool LocalRounds::run(std::unique_lock<BoardMutex>& lock) {
   BoardRound& round = board_.round();
   const BoardRound::State& s = round.state();
   for (;;) {

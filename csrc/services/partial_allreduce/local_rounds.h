@@ -18,7 +18,7 @@ class LocalRounds {
       : engine_(engine), memory_(memory), policy_(policy), board_(board) {}
 
   /// Does all possible work, and releases the lock while it computes. True if a round has started and is not complete.
-  bool run(std::unique_lock<RobustMutex>& lock);
+  bool run(std::unique_lock<BoardMutex>& lock);
   bool start_if_due();
   /// Makes the open round a round of the board, with the data posted for it, and later rounds until one leaves no
   /// deposit behind. Copies under the mutex, since the data is small and this is rare.

@@ -196,7 +196,7 @@ class PartialAllreduce final : public Collective {
   void on_engine_failure(const std::exception_ptr& error) override;
 
  private:
-  using Lock = std::unique_lock<RobustMutex>;
+  using Lock = std::unique_lock<BoardMutex>;
 
   PartialAllreduce(Engine& engine, ReductionMemory& memory, Options options, const Nodes& nodes,
                    std::shared_ptr<SharedMemory> shared, std::unique_ptr<DeviceBuffers> device = nullptr,
@@ -233,7 +233,7 @@ class PartialAllreduce final : public Collective {
   Lock enter_patiently(Seconds limit);
   /// Empty if its owner does not release it in time.
   Lock enter_soon() {
-    RobustMutex& mutex = board_->mutex();
+    BoardMutex& mutex = board_->mutex();
     return mutex.try_lock_for(kSoon) ? Lock(mutex, std::adopt_lock) : Lock();
   }
   void leave_for_good();

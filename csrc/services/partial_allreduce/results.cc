@@ -101,7 +101,7 @@ void Results::Given::for_each(Action action) {
   for (Term& term : others_) action(term);
 }
 
-PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) {
+PYC_HOT void Results::publish(Given given, std::unique_lock<BoardMutex>& lock) {
   const BoardShape& shape = board_->shape();
   if (given.nothing_new_ && !shape.keeps_totals) return lock.unlock();
   take_back();

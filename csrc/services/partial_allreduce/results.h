@@ -62,7 +62,7 @@ class Results {
   /// Puts a direct round on the board that is complete and that this rank has not received. The call is then done.
   void keep(Call& call);
   /// Makes the result from the collected buffers. Releases the lock.
-  void publish(Given given, std::unique_lock<RobustMutex>& lock);
+  void publish(Given given, std::unique_lock<BoardMutex>& lock);
 
   // ---- without it
 

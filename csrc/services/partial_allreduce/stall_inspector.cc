@@ -12,11 +12,11 @@
 namespace pyc {
 namespace {
 
-using Lock = std::unique_lock<RobustMutex>;
+using Lock = std::unique_lock<BoardMutex>;
 
 constexpr Seconds kLimit = 0.05;
 
-Lock soon(RobustMutex& mutex) { return mutex.try_lock_for(kLimit) ? Lock(mutex, std::adopt_lock) : Lock(); }
+Lock soon(BoardMutex& mutex) { return mutex.try_lock_for(kLimit) ? Lock(mutex, std::adopt_lock) : Lock(); }
 
 }  // namespace
 

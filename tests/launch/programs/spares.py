@@ -2,7 +2,8 @@
 
 spares.py RANKS SPARES RESPAWN POLICY STEPS VICTIM:EPOCH:SECONDS...    SECONDS after VICTIM is in this epoch
 
-SPARES take the numbers of the dead. If RESPAWN is 1, new processes take the rest, and lines have members' numbers.
+SPARES take the numbers of the dead. If RESPAWN is 1 or "background", new processes take the rest, and lines have
+members' numbers. In the background, steps follow until all have joined; a death and its newcomer are two epochs.
 """
 
 import os
@@ -28,34 +29,36 @@ def kill_later(seconds: float, process: int) -> None:
     death.start()
 
 
-with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), respawn=respawn == "1", timeout=30.0) as comm:
+how = {"0": False, "1": True}.get(respawn, respawn)
+last_epoch = 2 * len(times) if how == "background" else 0
+with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), respawn=how, timeout=30.0) as comm:
 
     def is_doomed() -> None:
         """Die as the arguments say."""
         if (seconds := times.pop((comm.rank, comm.epoch), None)) is not None:
             kill_later(seconds, os.getpid())
 
-    step, flushed, total = 0, False, np.zeros(1000, np.int64)
+    step, epoch, flushed, total = 0, 0, False, np.zeros(1000, np.int64)
     is_doomed()
     comm.on_change(lambda _: is_doomed())
     sums = comm.partial_allreduce(total, op="SUM", policy=policy, name="sums")
 
     def restore(state: dict) -> None:
         """Continue at the step of another rank."""
-        global step, flushed
-        step, flushed = state["step"], state["flushed"]
+        global step, epoch, flushed
+        step, epoch, flushed = state["step"], state["epoch"], state["flushed"]
         total[:] = state["total"]
 
-    comm.state(lambda: {"step": step, "flushed": flushed, "total": total}, restore)
+    comm.state(lambda: {"step": step, "epoch": epoch, "flushed": flushed, "total": total}, restore)
     begun = step
     for spare in range(comm.size, WORLD.size):
         if (spare, 0) in times and WORLD.rank == 0:  # while it waits
             kill_later(times[spare, 0], processes[spare])
-    while step < int(steps):
+    while step < int(steps) or epoch < last_epoch:
         result, info = sums.allreduce(np.full(1000, 1 << (10 * comm.rank), np.int64))
         total += result
-        step += 1
-        time.sleep(0.005)
+        step, epoch = step + 1, info.epoch
+        time.sleep(0.005 if step < int(steps) else 0.05)
     if not flushed:
         sums.flush()
         total += sums.result
@@ -63,5 +66,5 @@ with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), respawn=r
     same = comm.is_same_on_all_ranks(total)
     counts = [int(total[0]) >> 10 * rank & 1023 for rank in range(comm.size)]
     uniform = bool((total == total[0]).all())
-    number = comm.rank if respawn == "1" else WORLD.rank
-    print(f"rank {number}: new {is_new} begun at {begun} same {same} uniform {uniform}", *counts, flush=True)
+    number = comm.rank if how else WORLD.rank
+    print(f"rank {number}: new {is_new} begun at {begun} same {same} uniform {uniform} steps {step}", *counts, flush=True)

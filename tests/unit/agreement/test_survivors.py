@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import os
+import pickle
 import random
 from collections import deque
+from typing import TYPE_CHECKING
 
 import pytest
+from nightly import nightly_unless
 
 from pycollectives.agreement import survivors
 from pycollectives.agreement.survivors import Decision, Survivors
 
-HISTORIES = 5000 if os.environ.get("NIGHTLY") else 400
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HISTORIES = 25_000 if os.environ.get("NIGHTLY") else 400
 STEPS = 3
 
 
@@ -49,7 +57,7 @@ class History:
         found: list[tuple] = []
         for (a, b), channel in self.channels.items():
             if channel and self.ranks[b].alive:
-                found += [("deliver", a, b)] * 3
+                found.append(("deliver", a, b))
         for rank in self.ranks:
             if not rank.alive or len(rank.decided) == STEPS:
                 continue
@@ -57,10 +65,20 @@ class History:
                 found.append(("come", rank))
             elif rank.withdrawals and rank.machine.may_withdraw:
                 found.append(("withdraw", rank))
-        if self.deaths and self.source.random() < 0.1:
-            found += [("die", rank) for rank in self.ranks if rank.alive]
+        if self.deaths and self.may_die():
+            found += [("die", rank, lost) for rank in self.ranks if rank.alive for lost in self.losses(rank)]
         found += [("hear", who, of) for who, of in self.unknown if self.ranks[who].alive]
         return found
+
+    def may_die(self) -> bool:
+        return self.source.random() < 0.1
+
+    def losses(self, rank: Rank) -> Iterable[tuple[int, ...]]:
+        """Return how many of its last messages to each other rank may not arrive."""
+        return [tuple(self.source.randint(0, longest) for longest in self.on_their_way(rank))]
+
+    def on_their_way(self, rank: Rank) -> list[int]:
+        return [len(self.channels[rank.rank, to]) for to in range(self.size) if to != rank.rank]
 
     def act(self, what: str, *of: object) -> None:
         if what == "deliver":
@@ -74,15 +92,14 @@ class History:
             self.send(self.ranks[who], self.ranks[who].machine.died({dead}))
             self.look(self.ranks[who])
         elif what == "die":
-            (rank,) = of
+            rank, losses = of
             self.deaths -= 1
             rank.alive = False
-            for to in range(self.size):
-                if to != rank.rank:
-                    channel = self.channels[rank.rank, to]
-                    for _ in range(self.source.randint(0, len(channel))):
-                        channel.pop()  # the last do not arrive
-                    self.unknown.add((to, rank.rank))
+            others = [to for to in range(self.size) if to != rank.rank]
+            for to, lost in zip(others, losses, strict=True):
+                for _ in range(lost):
+                    self.channels[rank.rank, to].pop()
+                self.unknown.add((to, rank.rank))
         elif what == "come":
             (rank,) = of
             rank.is_in = True
@@ -121,8 +138,11 @@ class History:
             actions = self.actions()
             if not actions:
                 break
-            what, *of = self.source.choice(actions)
+            what, *of = self.source.choices(actions, [3 if what == "deliver" else 1 for what, *_ in actions])[0]
             self.act(what, *of)
+        self.check_end()
+
+    def check_end(self) -> None:
         live = [rank for rank in self.ranks if rank.alive]
         assert all(len(rank.decided) == STEPS for rank in live), "stuck"
         assert len({tuple(rank.decided) for rank in live}) <= 1
@@ -135,6 +155,68 @@ def test_survivors_decide_the_same(part):
             History(Survivors, part * HISTORIES + seed).run()
         except AssertionError as error:
             raise AssertionError(f"history {part * HISTORIES + seed}") from error
+
+
+class Small(History):
+    """A case of which every order of messages, deaths and withdrawals is tried. Rank 1 objects."""
+
+    def __init__(self, size: int, deaths: int, withdrawals: int, kind: type[Survivors] = Survivors) -> None:
+        super().__init__(kind, 0)
+        self.size, self.deaths = size, deaths
+        self.ranks = [Rank(kind, r, size, self.source) for r in range(size)]
+        self.channels = {(a, b): deque() for a in range(size) for b in range(size) if a != b}
+        for rank in self.ranks:
+            rank.objections = ["no" if rank.rank == 1 else None] * STEPS
+            rank.withdrawals = withdrawals if rank.rank == 0 else 0
+            rank.decided = [None] * (STEPS - 1)  # only the last step is taken
+            rank.machine.step = STEPS - 1
+
+    def may_die(self) -> bool:
+        return True
+
+    def losses(self, rank: Rank) -> Iterable[tuple[int, ...]]:
+        return itertools.product(*(range(longest + 1) for longest in self.on_their_way(rank)))
+
+    def key(self) -> object:
+        """Return what distinguishes this state from others."""
+        of_first = operator.itemgetter(0)
+        ranks = []
+        for rank in self.ranks:
+            machine = rank.machine
+            here = machine._at(STEPS - 1)
+            said = tuple(sorted(here.ready.items(), key=of_first)), tuple(sorted(here.commits.items(), key=of_first))
+            own = rank.alive, rank.is_in, rank.withdrawals, len(rank.decided), machine.step, machine._attempt
+            ranks.append((own, frozenset(machine.dead), said, here.decision))
+        channels = tuple(map(tuple, self.channels.values()))
+        return tuple(ranks), channels, frozenset(self.unknown), self.deaths
+
+
+def explore(case: Small) -> int:
+    """Try every order; return the number of states."""
+    seen, waiting = {case.key()}, [pickle.dumps(case)]
+    while waiting:
+        state = waiting.pop()
+        number = len(pickle.loads(state).actions())
+        if number == 0:
+            pickle.loads(state).check_end()
+        for chosen in range(number):
+            following = pickle.loads(state)
+            what, *of = following.actions()[chosen]
+            following.act(what, *of)
+            if (key := following.key()) not in seen:
+                seen.add(key)
+                waiting.append(pickle.dumps(following))
+    return len(seen)
+
+
+@pytest.mark.parametrize(
+    ("size", "deaths", "withdrawals"),
+    nightly_unless(lambda of: of[0] == 2, [(2, 0, 2), (2, 1, 2), (3, 0, 1), (3, 1, 0), (3, 1, 1), (3, 2, 0)]),
+)
+def test_every_order_of_a_small_case(size, deaths, withdrawals):
+    states = explore(Small(size, deaths, withdrawals))
+    print(f"{size} ranks, {deaths} deaths, {withdrawals} withdrawals: {states} states")
+    assert states > 10
 
 
 class DecidesWhenReady(Survivors):

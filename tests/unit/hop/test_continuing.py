@@ -8,6 +8,7 @@ import pytest
 from pycollectives.arguments import Group, creating
 from pycollectives.hop.arguments import HopArguments
 from pycollectives.hop.continuing import ContinuingHop
+from pycollectives.hop.modes import BackupWorkers
 from pycollectives.support.deadline import Deadline
 from pycollectives.support.errors import RankFailedError
 
@@ -145,5 +146,8 @@ def test_the_graph_of_survivors():
     made = arguments.for_engine((0, 2, 3))
     assert made["in_neighbors"] == [(1, 2), (0, 2), (0, 1)]
     assert made["out_neighbors"] == made["in_neighbors"]
-    assert (made["backup"], arguments.for_engine((0, 3))["backup"]) == (2, 1)
+    assert (made["backup"], arguments.for_engine((0, 3))["backup"]) == ([2, 2, 2], [1, 1])
+    with creating(Group(0, 3, (0,) * 3), "hop", 5):
+        arguments = HopArguments(np.zeros(2), topology="ring", mode=BackupWorkers([2, 1, 2, 0, 2]))
+    assert arguments.for_engine((0, 2, 3))["backup"] == [2, 2, 0]
     assert arguments.for_engine((0, 1, 2, 3, 4)) == arguments.for_engine()

@@ -26,7 +26,7 @@ MODES += [pc.hop.Hybrid(1, 2)]
 
 def worker_of(mode, max_ig, **options):
     return _testing.LoneHopWorker(
-        in_neighbors=[INTO], out_neighbors=[OUT_OF], max_ig=max_ig, **mode.engine_arguments(), **options
+        in_neighbors=[INTO], out_neighbors=[OUT_OF], max_ig=max_ig, **mode.engine_arguments(1), **options
     )
 
 
@@ -54,7 +54,7 @@ def test_a_rank_that_is_further_ahead_than_it_may_be(mode, max_ig, slow, at):
     worker.enter({INTO: OUT_OF, OUT_OF: INTO}[slow], at + FAR)
     bound = bound_of(mode, max_ig, slow)
     if bound > FAR:
-        assert (slow, mode.backup) == (INTO, 1)
+        assert (slow, mode.backup_of(0)) == (INTO, 1)
         go_to(worker, at + FAR)
         return
     go_to(worker, at + int(bound))

@@ -141,7 +141,7 @@ def test_late_ranks_and_ranks_that_leave(case):
     for ranks_per_node in SHAPES:
         for mode in MODES:
             steps_of = [int(steps) for steps in rng.integers(0, 12, size)]
-            skip = pc.hop.Skip(4) if mode.backup or mode.staleness else None
+            skip = pc.hop.Skip(4) if mode.backup_of(0) or mode.staleness else None
             print("case", case, "size", size, "steps", steps_of, mode)
             naps = rng.choice([0.0, 0.0, 0.0, 0.01], (size, 12))
             results = run(
@@ -155,7 +155,7 @@ def test_late_ranks_and_ranks_that_leave(case):
                     if mode.staleness is None:
                         assert all(iteration == k for _, iteration in received)
                         participants = [j for j in graph.in_neighbors(rank) if steps_of[j] > k]
-                        assert len(received) >= len(participants) - mode.backup
+                        assert len(received) >= len(participants) - mode.backup_of(rank)
                     else:
                         assert all(iteration >= k - mode.staleness for _, iteration in received)
 

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +16,8 @@ from mpi4py import MPI
 
 from pycollectives.membership import job as jobs
 from pycollectives.membership import respawning
-from pycollectives.membership.job import ATTEMPTS, Job
+from pycollectives.membership.job import ATTEMPTS, Job, Starter
+from pycollectives.membership.respawning import Starting
 from pycollectives.support import native
 from pycollectives.support.deadline import Deadline
 from pycollectives.support.errors import MismatchError, RankFailedError
@@ -42,18 +43,18 @@ def started(monkeypatch):
     """For each start: the communicator, the number of new processes, and their description."""
     made = []
 
-    def start(mpi, count, description):
-        made.append((Played(), count, description))
+    def connect(mpi, starting, description):
+        made.append((Played(), starting.count, description))
         return made[-1][0]
 
-    monkeypatch.setattr(respawning, "start", start)
+    monkeypatch.setattr(respawning, "connect", connect)
     monkeypatch.setattr(Job, "failed", lambda job: [])
     return made
 
 
 def test_new_processes_take_the_numbers_that_no_spare_has(started):
     job = Job(Played(), (0, 3, 2), (0, 3, 4), 5, 7, (2,), respawn=True)
-    new = job.with_new_processes(Counter())
+    new = job.with_new_processes(Starter())
     ((mpi, count, told),) = started
     assert count == 2
     assert new == Job(mpi, (0, 3, 2, 1, 4), (0, 3, 4, 1, 4), 5, 7, (1, 2, 4), respawn=True)
@@ -67,24 +68,28 @@ def test_new_processes_take_the_numbers_that_no_spare_has(started):
 )
 def test_no_process_is_started_in_vain(started, numbers, respawn):
     job = Job(Played(), numbers, tuple(range(len(numbers))), 3, respawn=respawn)
-    assert job.with_new_processes(Counter()) is job
+    assert job.with_new_processes(Starter()) is job
     assert started == []
 
 
 def test_processes_that_do_not_join_are_not_started_for_ever(started):
     """Each attempt begins with the job of the survivors, since the new process has died."""
-    job, counts = Job(Played(), (0, 2), (0, 2), 3, respawn=True), Counter()
+    job, starter = Job(Played(), (0, 2), (0, 2), 3, respawn=True), Starter()
     for _ in range(ATTEMPTS):
-        assert job.with_new_processes(counts).members == (0, 1, 2)
-    assert job.with_new_processes(counts) is job
+        assert job.with_new_processes(starter).members == (0, 1, 2)
+    assert job.with_new_processes(starter) is job
     assert len(started) == ATTEMPTS
+    starter.note_installed(job, lost=set())
+    assert job.with_new_processes(starter) is job
+    starter.note_installed(job, lost={2})
+    assert job.with_new_processes(starter) is not job
 
 
 def test_a_death_before_the_start_is_an_error(started, monkeypatch):
     """What was received may be wrong then."""
     monkeypatch.setattr(Job, "failed", lambda job: [1])
     with pytest.raises(RankFailedError):
-        Job(Played(), (0, 2), (0, 2), 3, respawn=True).with_new_processes(Counter())
+        Job(Played(), (0, 2), (0, 2), 3, respawn=True).with_new_processes(Starter())
     assert started == []
 
 
@@ -110,10 +115,6 @@ class NewProcesses:
         elif rank not in self.silent:
             self.announced.append(1)
 
-    def _told(self, told):
-        respawning._tell(self, told)
-        return "all"
-
 
 class Revocable(Played):
     """A communicator that notes whether it was revoked."""
@@ -138,8 +139,8 @@ def survivors():
 
 def start_with(new, survivors, monkeypatch):
     monkeypatch.setattr(respawning, "_spawned", lambda count: new)
-    monkeypatch.setattr(respawning, "_connected", lambda new, told, connect, is_new: new._told(told))
-    return respawning.start(survivors, 2, "description")
+    monkeypatch.setattr(respawning, "_connected", lambda starting, told, meet, is_new: starting.tell(told) or "all")
+    return respawning.connect(survivors, Starting(2, behind=False), "description")
 
 
 def test_processes_that_have_come_are_told_where_to_connect(monkeypatch, survivors):
@@ -195,8 +196,86 @@ def test_an_interrupt_after_they_have_merged_leaves_nobody_waiting(monkeypatch, 
     monkeypatch.setattr(respawning, "_spawned", lambda count: NewProcesses(1, 1))
     monkeypatch.setattr(respawning, "_connected", connected)
     with pytest.raises(KeyboardInterrupt):
-        respawning.start(survivors, 2, "description")
+        respawning.connect(survivors, Starting(2, behind=False), "description")
     assert merged.revoked
+
+
+# --- In the background
+
+
+@pytest.fixture
+def new(monkeypatch):
+    """Two processes, which a thread starts; they announce themselves when a test says so."""
+    new = NewProcesses()
+    monkeypatch.setattr(respawning, "_spawned", lambda count: new)
+    monkeypatch.setattr(respawning, "_connected", lambda starting, told, meet, is_new: starting.tell(told) or "all")
+    return new
+
+
+BACKGROUND = Job(Played(), (0, 3), (0, 3), 4, respawn="background")
+
+
+def until(condition):
+    limit = Deadline(10)
+    while not condition():
+        assert not limit.passed
+        time.sleep(1e-3)
+
+
+def test_the_survivors_continue_until_processes_in_the_background_have_come(new, survivors, monkeypatch):
+    monkeypatch.setattr(Job, "failed", lambda job: [])
+    starter = Starter()
+    starter.note_installed(BACKGROUND, lost={1, 2})
+    assert not starter.have_come(BACKGROUND)
+    assert starter.next_for(BACKGROUND) == []
+    new.announced += [1, 1]
+    until(lambda: starter.have_come(BACKGROUND))
+    assert starter.next_for(BACKGROUND) == [1, 2]
+    assert respawning.connect(survivors, starter.take(), "description") == "all"
+    (port,) = survivors.sent
+    assert new.told == [(0, (port, "description")), (1, (port, "description"))]
+    assert not starter.have_come(BACKGROUND)
+
+
+def test_only_the_lowest_rank_starts_processes(new):
+    job = Job(SimpleNamespace(rank=1), (0, 3), (0, 3), 4, respawn="background")
+    starter = Starter()
+    starter.note_installed(job, lost={1, 2})
+    assert starter.take() is None
+
+
+def test_processes_that_end_in_the_background_are_started_again(new):
+    starter = Starter()
+    starter.note_installed(BACKGROUND, lost={1, 2})
+    for attempt in range(ATTEMPTS):
+        assert starter._starting is not None, attempt
+        new.announced.append(0)
+        until(lambda: starter._starting.has_failed)
+        assert not starter.have_come(BACKGROUND)
+    assert starter.take() is None
+    assert new.told == [(0, None), (1, None)] * ATTEMPTS
+
+
+def test_processes_that_wait_are_kept_alive(new, monkeypatch):
+    """Each is asked from time to time, and ends if it is not (`test_the_alarm_of_a_new_process_...`)."""
+    monkeypatch.setattr(respawning, "KEEP_ALIVE_S", 0.01)
+    monkeypatch.setattr(respawning, "ANSWER_S", 0.1)
+    new.announced += [1, 1]
+    starting = Starting(2, behind=True)
+    until(lambda: starting.have_come)
+    time.sleep(0.3)
+    assert starting.have_come
+    new.silent = (1,)
+    until(lambda: starting.has_failed)
+    assert not starting.have_come
+
+
+def test_the_end_of_the_job_ends_processes_that_start(new):
+    starter = Starter()
+    starter.note_installed(BACKGROUND, lost={1, 2})
+    starter.end()
+    assert new.told == [(0, None), (1, None)]
+    assert not [thread for thread in threading.enumerate() if thread.name == respawning.THREAD]
 
 
 @pytest.mark.parametrize("error", [MPI.Exception(MPI.ERR_SPAWN), ValueError("MPI_ERR_SPAWN")], ids=str)
@@ -206,7 +285,7 @@ def test_the_survivors_continue_if_mpi_starts_nothing(monkeypatch, survivors, ca
 
     played = {name: getattr(MPI, name) for name in ("Exception", "Open_port")}
     monkeypatch.setattr(native, "MPI", SimpleNamespace(COMM_SELF=SimpleNamespace(Spawn=spawn), **played))
-    assert respawning.start(survivors, 1, "") is None
+    assert respawning.connect(survivors, Starting(1, behind=False), "") is None
     assert "MPI starts no process, and the others continue: MPI_ERR_SPAWN" in capsys.readouterr().err
     assert survivors.sent == [None]
 
