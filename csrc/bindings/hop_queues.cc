@@ -22,6 +22,7 @@ HopOptions options_of(std::string name, std::size_t count, DataType type, Iterat
                      .count = count,
                      .type = type,
                      .max_ig = max_ig,
+                     .backup = {},
                      .staleness = {},
                      .skip = {},
                      .tokens = {},

@@ -2,8 +2,12 @@
 // process at the first lock out of order; in others an ordered lock is the lock itself.
 #pragma once
 
+#include <array>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 
 namespace pyc {
@@ -13,35 +17,65 @@ enum class LockRank : std::uint8_t { kEngines, kProgress, kBoard, kPool, kRecord
 
 #ifdef PYC_CHECK_LOCKS
 
-/// Aborts unless this thread may wait for a lock of this rank.
-void check_order(LockRank rank);
-/// Aborts if this thread holds one of these locks.
-void check_none_held();
-void note_taken(LockRank rank);
-void note_released(LockRank rank);
+/// The locks that this thread holds.
+class LocksHeld {
+ public:
+  static LocksHeld& here() {
+    static thread_local LocksHeld held;
+    return held;
+  }
+
+  /// Aborts unless this thread may wait for a lock of this rank.
+  void check(LockRank rank) const { check_from(index(rank), kNames[index(rank)]); }
+  /// Aborts if this thread holds one of these locks.
+  void check_none() const {
+    if (exceptions == 0) check_from(0, "Python");
+  }
+  void take(LockRank rank) { ++counts_[index(rank)]; }
+  void release(LockRank rank) { --counts_[index(rank)]; }
+
+  int exceptions = 0;
+
+ private:
+  static constexpr std::array kNames{"the list of engines", "progress",          "a board",           "a pool",
+                                     "the recorders",       "a flight recorder", "calls of an update"};
+  static std::size_t index(LockRank rank) { return static_cast<std::size_t>(rank); }
+
+  void check_from(std::size_t first, const char* wanted) const {
+    for (std::size_t rank = first; rank < counts_.size(); ++rank) {
+      if (counts_[rank] == 0) continue;
+      std::fprintf(stderr, "pycollectives: a thread takes the lock of %s and holds that of %s\n", wanted, kNames[rank]);
+      std::abort();
+    }
+  }
+
+  std::array<int, kNames.size()> counts_{};
+};
+
+inline void check_none_held() { LocksHeld::here().check_none(); }
 
 template <LockRank kRank, class Mutex = std::mutex>
 class Ordered : public Mutex {
  public:
   void lock() {
-    check_order(kRank);
+    LocksHeld::here().check(kRank);
     Mutex::lock();
-    note_taken(kRank);
+    LocksHeld::here().take(kRank);
   }
   bool try_lock() {
     const bool taken = Mutex::try_lock();
-    if (taken) note_taken(kRank);
+    if (taken) LocksHeld::here().take(kRank);
     return taken;
   }
   template <class Limit>
   bool try_lock_for(Limit limit) {
-    check_order(kRank);
+    LocksHeld::here().check(kRank);
     const bool taken = Mutex::try_lock_for(limit);
-    if (taken) note_taken(kRank);
+    if (taken) LocksHeld::here().take(kRank);
     return taken;
   }
   void unlock() {
-    note_released(kRank);
+    LocksHeld::here().release(kRank);
     Mutex::unlock();
   }
 };
@@ -51,8 +85,8 @@ using OrderedCondition = std::condition_variable_any;
 /// Lets this thread take the GIL with locks held.
 class GilWithLocks {
  public:
-  GilWithLocks();
-  ~GilWithLocks();
+  GilWithLocks() { ++LocksHeld::here().exceptions; }
+  ~GilWithLocks() { --LocksHeld::here().exceptions; }
   GilWithLocks(const GilWithLocks&) = delete;
   GilWithLocks& operator=(const GilWithLocks&) = delete;
 };
