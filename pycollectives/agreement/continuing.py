@@ -66,7 +66,8 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         """The engine's collective; RankFailedError if a recovery must come first."""
         if self._has_ended:
             raise ClosedError(f"{self._arguments.name!r} is closed")
-        if self._core is None or not self._membership.is_installed:
+        self._membership.check_installed()
+        if self._core is None:
             raise RankFailedError(f"{self._arguments.name}: a rank has died, and the survivors have not continued yet")
         return self._core
 
