@@ -181,7 +181,8 @@ def three_numbers() -> str:
 MOST_ROWS = 20
 """An experiment with more jobs gets a table of methods by loads."""
 ELSEWHERE = {"methods": "[Which method?](which-method.md) has its table."}
-LEFT_OUT = {"baseline", "active", "epochs to target"}
+LEFT_OUT = {"baseline", "active", "epochs to target", "ideal", "of the replica", "by the replica"}
+"""Columns that only the command prints."""
 MOST_NAMED = 8
 """Jobs that are named if they are not measured."""
 
