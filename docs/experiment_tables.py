@@ -191,8 +191,14 @@ def measured_by_load(name: str) -> str:
     """Return the table of an experiment with a row for each method and a column for each load."""
     for found in experiment_results():
         if found["name"] == name:
-            return f"On {found['machine']}; commit {found['commit']}.\n\n" + servers_table(found)
+            return f"On {found['machine']}; commit {found['commit']}{of_one_replica(found)}.\n\n" + servers_table(found)
     return f"Not measured yet: `python docs/generate.py --experiments {name}`."
+
+
+def of_one_replica(found: dict[str, Any]) -> str:
+    """Return a remark about results of earlier versions, whose times to a loss are those of one replica."""
+    by_mean = any("replica_time_to_target_s" in result for result in found["results"])
+    return "" if found["target_loss"] is None or by_mean else "; the loss is of rank 0's replica"
 
 
 def measured_by_job(found: dict[str, Any]) -> str:
@@ -228,7 +234,7 @@ def experiments_section() -> str:
         parts += [
             f"## {found['title']}",
             f"[`{name}`](results/experiments/{name}.json), {found['ranks']} ranks. Source: {found['figure']}; "
-            f"{found['scale']}.",
+            f"{found['scale']}{of_one_replica(found)}.",
             table,
             f"![{name}](figures/experiment-{name}.png)",
         ]
