@@ -196,7 +196,7 @@ def measured_by_load(name: str) -> str:
 
 
 def of_one_replica(found: dict[str, Any]) -> str:
-    """Return a remark about results of earlier versions, whose times to a loss are those of one replica."""
+    """Return a remark about results of earlier versions, which have the time to a loss of one replica."""
     by_mean = any("replica_time_to_target_s" in result for result in found["results"])
     return "" if found["target_loss"] is None or by_mean else "; the loss is of rank 0's replica"
 
