@@ -167,13 +167,14 @@ def three_numbers() -> str:
     quorum, synchronous = of["quorum:4"], of["synchronous"]
     least, most = over_messages()
     items = (
-        f"**{mpi / ours:.1f}x faster**: a quorum of 16 among {call['ranks']} skewed ranks of one machine takes "
-        f'{time_of(ours)} for {size_of(size)} on average, `MPI_Allreduce` {time_of(mpi)} (`late="{call["late"]}"`).',
-        f"**{quorum['speedup']} the steps per second** in a training with SGD and a quorum of 4 of "
-        f"{found['ranks']} ranks that are late in rotation. The accuracy is {quorum['accuracy']}, synchronously "
-        f"{synchronous['accuracy']}.",
+        f"**{mpi / ours:.1f}x faster**: with a quorum of 16 of {call['ranks']} skewed ranks on one machine, a call of "
+        f"{size_of(size)} takes {time_of(ours)} on average, and `MPI_Allreduce` {time_of(mpi)} "
+        f'([`skew-32`](results/skew-32.txt), `late="{call["late"]}"`).',
+        f"**{quorum['speedup']} the steps per second** in training with SGD and a quorum of 4 of {found['ranks']} "
+        f"ranks that are late in rotation. The accuracy is {quorum['accuracy']}, and {synchronous['accuracy']} synchronously "
+        "([`digits`](results/experiments/digits.json)).",
         f"**{least:.1f} to {most:.1f} times slower** than `MPI_Allreduce` over messages, if all ranks arrive at the "
-        "same time (`Full()`, 8 ranks, one per node).",
+        "same time ([`latency-8-flat`](results/latency-8-flat.txt): `Full()`, 8 ranks, one per node).",
     )
     return "\n".join(textwrap.fill(f"- {item}", 120, subsequent_indent="  ", break_on_hyphens=False) for item in items)
 
