@@ -30,6 +30,7 @@ def experiment_results() -> list[dict[str, Any]]:
     for experiment in catalogue():
         path = RESULTS / "experiments" / f"{experiment.name}.json"
         found = json.loads(path.read_text()) if path.exists() else {"results": []}
+        found |= {"title": experiment.title, "figure": experiment.figure}
         of = {job.name: job for job in experiment.jobs}
         found["results"] = [
             {**result, "paper_speedup": of[result["job"]].paper}
