@@ -404,7 +404,10 @@ def verdict(claim: dict[str, Any]) -> tuple[str, str]:
 def claims_table(paper: str) -> str:
     """Return the table of a paper's claims."""
     head = ["place", "claim", "paper", "here", "verdict", "conditions, or why not"]
-    rows = [[of["place"], of["claim"], of["paper"], *verdict(of), of.get("why", "")] for of in CLAIMS[paper]]
+    rows = [
+        [of["place"], of["claim"], of.get("paper", "only drawn"), *verdict(of), of.get("why", "")]
+        for of in CLAIMS[paper]
+    ]
     return markdown(head, rows)
 
 

@@ -30,6 +30,7 @@ def experiment_results() -> list[dict[str, Any]]:
     for experiment in catalogue():
         path = RESULTS / "experiments" / f"{experiment.name}.json"
         found = json.loads(path.read_text()) if path.exists() else {"results": []}
+        found |= {"title": experiment.title, "figure": experiment.figure}
         of = {job.name: job for job in experiment.jobs}
         found["results"] = [
             {**result, "paper_speedup": of[result["job"]].paper}
@@ -167,13 +168,14 @@ def three_numbers() -> str:
     quorum, synchronous = of["quorum:4"], of["synchronous"]
     least, most = over_messages()
     items = (
-        f"**{mpi / ours:.1f}x faster**: a quorum of 16 among {call['ranks']} skewed ranks of one machine takes "
-        f'{time_of(ours)} for {size_of(size)} on average, `MPI_Allreduce` {time_of(mpi)} (`late="{call["late"]}"`).',
-        f"**{quorum['speedup']} the steps per second** in a training with SGD and a quorum of 4 of "
-        f"{found['ranks']} ranks that are late in rotation. The accuracy is {quorum['accuracy']}, synchronously "
-        f"{synchronous['accuracy']}.",
+        f"**{mpi / ours:.1f}x faster**: with a quorum of 16 of {call['ranks']} skewed ranks on one machine, a call of "
+        f"{size_of(size)} takes {time_of(ours)} on average, and `MPI_Allreduce` {time_of(mpi)} "
+        f'([`skew-32`](results/skew-32.txt), `late="{call["late"]}"`).',
+        f"**{quorum['speedup']} the steps per second** in training with SGD and a quorum of 4 of {found['ranks']} "
+        f"ranks that are late in rotation. The accuracy is {quorum['accuracy']}, and {synchronous['accuracy']} synchronously "
+        "([`digits`](results/experiments/digits.json)).",
         f"**{least:.1f} to {most:.1f} times slower** than `MPI_Allreduce` over messages, if all ranks arrive at the "
-        "same time (`Full()`, 8 ranks, one per node).",
+        "same time ([`latency-8-flat`](results/latency-8-flat.txt): `Full()`, 8 ranks, one per node).",
     )
     return "\n".join(textwrap.fill(f"- {item}", 120, subsequent_indent="  ", break_on_hyphens=False) for item in items)
 
@@ -181,7 +183,8 @@ def three_numbers() -> str:
 MOST_ROWS = 20
 """An experiment with more jobs gets a table of methods by loads."""
 ELSEWHERE = {"methods": "[Which method?](which-method.md) has its table."}
-LEFT_OUT = {"baseline", "active", "epochs to target"}
+LEFT_OUT = {"baseline", "active", "epochs to target", "ideal", "of the replica", "by the replica"}
+"""Columns that only the command prints."""
 MOST_NAMED = 8
 """Jobs that are named if they are not measured."""
 
@@ -190,8 +193,14 @@ def measured_by_load(name: str) -> str:
     """Return the table of an experiment with a row for each method and a column for each load."""
     for found in experiment_results():
         if found["name"] == name:
-            return f"On {found['machine']}; commit {found['commit']}.\n\n" + servers_table(found)
+            return f"On {found['machine']}; commit {found['commit']}{of_one_replica(found)}.\n\n" + servers_table(found)
     return f"Not measured yet: `python docs/generate.py --experiments {name}`."
+
+
+def of_one_replica(found: dict[str, Any]) -> str:
+    """Return a remark about results of earlier versions, which have the time to a loss of one replica."""
+    by_mean = any("replica_time_to_target_s" in result for result in found["results"])
+    return "" if found["target_loss"] is None or by_mean else "; the loss is of rank 0's replica"
 
 
 def measured_by_job(found: dict[str, Any]) -> str:
@@ -227,7 +236,7 @@ def experiments_section() -> str:
         parts += [
             f"## {found['title']}",
             f"[`{name}`](results/experiments/{name}.json), {found['ranks']} ranks. Source: {found['figure']}; "
-            f"{found['scale']}.",
+            f"{found['scale']}{of_one_replica(found)}.",
             table,
             f"![{name}](figures/experiment-{name}.png)",
         ]
