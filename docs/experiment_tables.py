@@ -172,8 +172,8 @@ def three_numbers() -> str:
         f"{size_of(size)} takes {time_of(ours)} on average, and `MPI_Allreduce` {time_of(mpi)} "
         f'([`skew-32`](results/skew-32.txt), `late="{call["late"]}"`).',
         f"**{quorum['speedup']} the steps per second** in training with SGD and a quorum of 4 of {found['ranks']} "
-        f"ranks that are late in rotation. The accuracy is {quorum['accuracy']}, and {synchronous['accuracy']} synchronously "
-        "([`digits`](results/experiments/digits.json)).",
+        f"ranks that are late in rotation. The accuracy is {quorum['accuracy']}, and {synchronous['accuracy']} "
+        "synchronously ([`digits`](results/experiments/digits.json)).",
         f"**{least:.1f} to {most:.1f} times slower** than `MPI_Allreduce` over messages, if all ranks arrive at the "
         "same time ([`latency-8-flat`](results/latency-8-flat.txt): `Full()`, 8 ranks, one per node).",
     )

@@ -94,8 +94,8 @@ class Communicator:
         end of the job.
     respawn
         With `on_failure="continue"`, whether the survivors start the program again for each dead rank without a spare.
-        The new process gets its number in the constructor. True: the survivors wait until it has joined.
-        "background": they continue, and it joins in calls of theirs when it has started. One communicator of a program
+        The new process gets its number in the constructor. With True the survivors wait until it has joined. With
+        "background" they continue, and it joins during their calls when it has started. One communicator of a program
         can have it.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if

@@ -258,7 +258,7 @@ class Starter:
         self._starting: Starting | None = None
 
     def note_installed(self, job: Job, lost: set[int]) -> None:
-        """Count anew for the members, or for all after the death of a member. Start processes in the background."""
+        """Reset the counts of the members, or all after the death of a member. Start processes in the background."""
         for number in range(job.size) if lost else job.members:
             del self._started[number]
         if job.respawn == "background" and job.is_lowest and self._starting is None:

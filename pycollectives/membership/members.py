@@ -283,7 +283,7 @@ class Membership(WholeCalls):
         self._creation = creation
 
     def check_installed(self) -> None:
-        """Raise RankFailedError if a recovery must come first: it was interrupted, or new processes wait to join."""
+        """Raise RankFailedError if a recovery was interrupted, or if new processes wait to join."""
         if not self.is_installed:
             raise RankFailedError(f"{self._comm.name}: a rank has died, and the survivors have not continued yet")
         if self._newcomers_wait:

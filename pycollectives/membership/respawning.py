@@ -114,7 +114,7 @@ class Starting:
         return self._thread is not None and not self._thread.is_alive()
 
     def brought(self, gives_up: Callable[[], bool]) -> bool:
-        """Return whether all have come and still live, unless this rank gives up."""
+        """Return whether all have arrived and still live, unless this rank gives up."""
         if self._thread is None:
             self._start(gives_up)
         self._end_thread()
@@ -135,7 +135,9 @@ class Starting:
         """Tell them where to connect, or "ask" for an answer, or with None to end."""
         from ..support.native import MPI
 
-        for rank in range(0 if self._new is None else self._new.Get_remote_size()):
+        if self._new is None:
+            return
+        for rank in range(self._new.Get_remote_size()):
             with contextlib.suppress(MPI.Exception):  # it has ended
                 self._new.send(told, rank, TAG)
 

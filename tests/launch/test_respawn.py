@@ -14,7 +14,8 @@ STEPS = 200
 
 def job(ranks, spares, policy, *deaths, respawn=1, **env):
     options = {"PYC_STALL_WARNING": "20", **env}
-    return mpirun(ranks, "spares.py", spares, respawn, policy, STEPS, *deaths, limit=60, options=WITH_RESPAWN, **options)
+    arguments = ("spares.py", spares, respawn, policy, STEPS, *deaths)
+    return mpirun(ranks, *arguments, limit=60, options=WITH_RESPAWN, **options)
 
 
 def check(outcome, members, new, policy="full"):
@@ -50,7 +51,9 @@ def test_a_new_process_is_replaced():
 
 @pytest.mark.parametrize(
     ("policy", "ranks_per_node"),
-    nightly_unless(lambda of: of == ("full", "2"), [("full", "1"), ("full", "2"), ("majority", "all"), ("solo", "all")]),
+    nightly_unless(
+        lambda of: of == ("full", "2"), [("full", "1"), ("full", "2"), ("majority", "all"), ("solo", "all")]
+    ),
 )
 def test_survivors_continue_while_a_process_starts_in_the_background(policy, ranks_per_node):
     """Rank 0, which would start the second one, is the first to die. Survivors make rounds without the dead rank."""

@@ -67,4 +67,5 @@ with pc.Communicator(WORLD, on_failure="continue", spares=int(spares), respawn=h
     counts = [int(total[0]) >> 10 * rank & 1023 for rank in range(comm.size)]
     uniform = bool((total == total[0]).all())
     number = comm.rank if how else WORLD.rank
-    print(f"rank {number}: new {is_new} begun at {begun} same {same} uniform {uniform} steps {step}", *counts, flush=True)
+    line = f"rank {number}: new {is_new} begun at {begun} same {same} uniform {uniform} steps {step}"
+    print(line, *counts, flush=True)
