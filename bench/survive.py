@@ -111,7 +111,7 @@ def _baselines(text: str) -> list[str]:
     default="none",
     show_default=True,
     help="What replaces a dead rank. spare: as many ranks as are killed, the highest, wait for it. respawn: the "
-    "survivors start a process, and wait for it; background: they continue until it has started.",
+    "survivors start a process and wait for it. background: they continue until it has started.",
 )
 @click.option(
     "--program",

@@ -147,8 +147,8 @@ void bind_hop(py::module_& m) {
              std::vector<Rank> nodes, Timeout timeout, std::string name) {
             return std::make_unique<Bound>(
                 std::move(engine), model, Nodes(std::move(nodes)), timeout,
-                hop_options(std::move(name), count, dtype_name, max_ig, std::move(backup), staleness, acks, skip, serial, checks,
-                            std::move(in_neighbors), std::move(out_neighbors)));
+                hop_options(std::move(name), count, dtype_name, max_ig, std::move(backup), staleness, acks, skip,
+                            serial, checks, std::move(in_neighbors), std::move(out_neighbors)));
           })
       .method<&Bound::enter>("enter", "last, *, timeout=None")
       .method<&Bound::step>("step", "delta, *, timeout=None")

@@ -86,8 +86,8 @@ class LoneHopWorker {
 };
 
 std::unique_ptr<LoneHopWorker> lone_hop_worker(std::vector<Rank> in, std::vector<Rank> out, Iteration max_ig,
-                                               std::vector<std::uint64_t> backup,
-                                               std::optional<Iteration> staleness, bool acks, bool checks) {
+                                               std::vector<std::uint64_t> backup, std::optional<Iteration> staleness,
+                                               bool acks, bool checks) {
   return std::make_unique<LoneHopWorker>(HopOptions{.name = "driven",
                                                     .count = 1,
                                                     .type = DataType::kFloat64,

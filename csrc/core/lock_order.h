@@ -44,7 +44,8 @@ class LocksHeld {
   void check_from(std::size_t first, const char* wanted) const {
     for (std::size_t rank = first; rank < counts_.size(); ++rank) {
       if (counts_[rank] == 0) continue;
-      std::fprintf(stderr, "pycollectives: a thread that holds the lock of %s takes the lock of %s\n", kNames[rank], wanted);
+      std::fprintf(stderr, "pycollectives: a thread that holds the lock of %s takes the lock of %s\n", kNames[rank],
+                   wanted);
       std::abort();
     }
   }
