@@ -110,8 +110,8 @@ def _baselines(text: str) -> list[str]:
     type=click.Choice(["none", "spare", *RESPAWN]),
     default="none",
     show_default=True,
-    help="What replaces a dead rank. With spare, as many ranks as are killed, the highest, wait for it. With respawn the "
-    "survivors start a process and wait for it, with background they continue until it has started.",
+    help="What replaces a dead rank. With spare, as many ranks as are killed, the highest, wait for it. With respawn "
+    "the survivors start a process and wait for it, with background they continue until it has started.",
 )
 @click.option(
     "--program",
