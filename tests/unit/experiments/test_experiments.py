@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from pycollectives.commands.experiments import experiments
 from pycollectives.experiments import report, runner
+from pycollectives.experiments.benchmarks import MEASURED
 from pycollectives.experiments.experiment import catalogue, find
 from pycollectives.experiments.ideal import ideal_steps_per_s
 from pycollectives.experiments.runner import _until, compare, require
@@ -218,9 +219,10 @@ def test_a_result_of_what_a_job_was_before_is_not_its_own():
 
 
 def test_the_list_has_every_figure():
-    said = CliRunner().invoke(experiments, ["list"]).output
+    said = CliRunner().invoke(experiments, ["list"], env={"COLUMNS": "300"}).output
     assert all(one.name in said for one in catalogue())
-    assert "Fig. 9 is a benchmark: mpirun -n 32 python -m pycollectives bench skew" in said
+    lines = [re.split(r"  +", line.strip()) for line in said.splitlines()[-len(MEASURED) :]]
+    assert lines == [[of.figure, str(of.ranks or "-"), of.command, of.title] for of in MEASURED]
 
 
 def read(tmp_path, text):
