@@ -71,9 +71,10 @@ def rho_of_pairs(graph: Topology) -> float:
 
 
 def gap_between_others(graph: Topology) -> float:
-    """Return Hop's spectral gap of a symmetric graph: 1 - lambda_2 of uniform weights of the neighbors (Figure 21).
+    """Return Hop's spectral gap: 1 - lambda_2 of uniform weights of the neighbors (Figure 21).
 
-    Unlike in `Topology.spectral_gap`, a rank's own value has no weight.
+    Unlike in `Topology.spectral_gap`, a rank's own value has no weight. The graph is symmetric and connected, and has
+    at least two ranks.
 
     >>> from pycollectives import topology
     >>> round(gap_between_others(topology.ring_based(8)), 4)
@@ -81,7 +82,7 @@ def gap_between_others(graph: Topology) -> float:
     """
     weights = np.zeros((graph.size, graph.size))
     for rank in range(graph.size):
-        peers = [peer for peer in graph.in_neighbors(rank) if peer != rank]
+        peers = list(graph.in_neighbors(rank))
         weights[rank, peers] = 1 / len(peers)
     return float(1 - np.sort(np.linalg.eigvals(weights).real)[-2])
 

@@ -150,6 +150,10 @@ def test_corollary_2_follows_from_theorem_1():
             rate = pairwise_rate(problem, iterations)
             proved = pairwise_bound(problem, rate=rate, iterations=iterations)
             assert 0 < proved <= pairwise_rate_bound(problem, iterations) * (1 + 1e-9)
+            # The way to the optimum takes the same part of both.
+            way = 2 * problem.excess * ranks / (rate * iterations * problem.batch)
+            noise = np.sqrt(problem.noise / problem.batch / iterations)
+            assert way == pytest.approx(20 * problem.excess * problem.smoothness / iterations + 2 * problem.excess * noise)
         assert pairwise_rate_bound(problem, int(0.99 * least_iterations(problem)) - 1) == np.inf
 
 
