@@ -10,6 +10,12 @@ import pytest
 
 from pycollectives.__main__ import main
 from pycollectives.experiments.benchmarks import MEASURED
+from pycollectives.experiments.experiment import catalogue
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 sys.path.insert(0, str(BENCH))
@@ -42,6 +48,15 @@ def test_the_figures_that_a_benchmark_names_are_listed(script):
     if listed and script.stem != "latency":
         assert re.search(PAPERS, first), "its first line names the paper"
     assert numbers(first) <= numbers(listed)
+
+
+def test_the_figures_of_all_claims_that_were_tried_are_listed():
+    """But for theorems, which tests try."""
+    listed = [part.strip() for of in (*catalogue(), *MEASURED) for part in of.figure.split(";")]
+    for paper, claims in tomllib.loads((BENCH.parent / "docs" / "claims.toml").read_text()).items():
+        places = "; ".join(of["place"] for of in claims if "ours" in of and "Theorem" not in of["place"])
+        assert numbers(places)
+        assert numbers(places) <= numbers("; ".join(part for part in listed if part.lower().startswith(paper)))
 
 
 @pytest.mark.parametrize("of", MEASURED, ids=lambda of: of.command)
