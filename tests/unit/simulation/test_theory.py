@@ -153,7 +153,8 @@ def test_corollary_2_follows_from_theorem_1():
             # The way to the optimum takes the same part of both.
             way = 2 * problem.excess * ranks / (rate * iterations * problem.batch)
             noise = np.sqrt(problem.noise / problem.batch / iterations)
-            assert way == pytest.approx(20 * problem.excess * problem.smoothness / iterations + 2 * problem.excess * noise)
+            first = 20 * problem.excess * problem.smoothness / iterations
+            assert way == pytest.approx(first + 2 * problem.excess * noise)
         assert pairwise_rate_bound(problem, int(0.99 * least_iterations(problem)) - 1) == np.inf
 
 
