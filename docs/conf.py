@@ -131,6 +131,7 @@ intersphinx_mapping = {
 }
 SHORT_NAMES = {
     "AbstractContextManager": "contextlib.AbstractContextManager",
+    "LRScheduler": "torch.optim.lr_scheduler.LRScheduler",
     "MPI": "mpi4py.MPI",
     "NDArray": "numpy.typing.NDArray",
     "ndarray": "numpy.ndarray",
