@@ -79,6 +79,7 @@ nitpick_ignore = [
     ("py:class", "pycollectives.torch.optimizer.CollectiveOptimizer"),
     ("py:class", "MPI.InPlaceType"),  # missing in the inventory
     ("py:class", "RemovableHandle"),  # of torch.utils.hooks
+    ("py:class", "LRScheduler"),  # of torch.optim.lr_scheduler
 ]
 
 
