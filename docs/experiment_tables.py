@@ -175,11 +175,11 @@ def three_numbers() -> str:
     least, most = over_messages()
     items = (
         f"**{quorum['speedup']} the steps per second** in training with SGD and a quorum of 4 of {found['ranks']} "
-        f"ranks that are late in rotation, with the default `late`. The accuracy is {quorum['accuracy']}, and {synchronous['accuracy']} "
-        "synchronously ([`digits`](results/experiments/digits.json)).",
+        f"ranks that are late in rotation, with the default `late`. The accuracy is {quorum['accuracy']}, and "
+        f"{synchronous['accuracy']} synchronously ([`digits`](results/experiments/digits.json)).",
         f"**{mpi / ours:.1f}x faster**: with a quorum of 16 of {call['ranks']} skewed ranks on one machine, a call of "
         f"{size_of(size)} takes {time_of(ours)} on average, and `MPI_Allreduce` {time_of(mpi)}. This run drops late "
-        f"data (`late=\"{call['late']}\"`, [`skew-32`](results/skew-32.txt)).",
+        f'data (`late="{call["late"]}"`, [`skew-32`](results/skew-32.txt)).',
         f"`Full()` takes **{least:.1f} to {most:.1f} times as long** as `MPI_Allreduce` over messages, if all ranks "
         "arrive at the same time ([`latency-8-flat`](results/latency-8-flat.txt), 8 ranks, one per node).",
     )
