@@ -110,6 +110,10 @@ tools: $(VENV)/.lint-tools $(VENV)/.docs-tools $(VENV)/.package-tools  # all tha
 docs: $(VENV)/.docs-tools  ## Build the site into build/docs; a warning is an error
 	python -m sphinx --builder html --fresh-env --nitpicky --fail-on-warning --keep-going --quiet docs build/docs
 
+docs-look: docs  ## Look at pages of the site in a browser (needs chromium): nothing is cut, no text overlaps
+	pip install --quiet playwright
+	python -m pytest -n 0 -q tests/look
+
 # --- Package ----------------------------------------------------------------------------------------------------------
 
 WHEELS := $(CURDIR)/build/wheel

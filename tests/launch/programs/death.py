@@ -2,6 +2,7 @@
 
 import resource
 import signal
+import sys
 import threading
 import time
 from os import abort, environ, getpid, kill
@@ -36,6 +37,7 @@ def die_later(seconds: float, how: int | None = None) -> None:
 def run_out_of_memory() -> None:
     """Allocate until the limit of this process, and abort, as an allocation that fails in C++ does."""
     note_death()
+    sys.setswitchinterval(10.0)  # no other thread of Python raises a MemoryError first, which would be no death
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + (1 << 26), resource.RLIM_INFINITY))
     blocks = []

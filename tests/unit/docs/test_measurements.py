@@ -63,6 +63,8 @@ def test_the_options_of_a_measurement_exist(name):
         return
     if path.stem == "overlap":
         pytest.importorskip("torch")
+    if any("torchft" in option for option in options):
+        pytest.importorskip("torchft")
     made = runpy.run_path(str(path)).values()
     (command,) = (each for each in made if isinstance(each, click.Command) and each.name == path.stem)
     assert command.make_context(path.stem, options).params
