@@ -146,8 +146,8 @@ class ParameterServer(Collective[ParameterServerArguments]):
         """Push a gradient to the server; only workers may call it.
 
         The call waits for other workers only if the last push still waits for them. With servers="node", it waits for
-        the updates before it. If a rank is stopped in such an update, the call returns at its time limit all the same:
-        the push counts, and is done when the updates continue.
+        the updates before it. If a rank is stopped in such an update, the call returns at its time limit anyway: the
+        push counts, and is done when the updates continue.
 
         Parameters
         ----------
@@ -165,8 +165,8 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `gradient` has a wrong count or dtype, is no buffer, is not contiguous, or has values that are not finite
-            (under nan="reject"); or this rank is no worker. Nothing is sent.
+            `gradient` has a wrong count or dtype, is not a buffer, is not contiguous, or has values that are not finite
+            (under nan="reject"); or this rank is not a worker. Nothing is sent.
         StallError
             The last push is not done in time. Nothing is sent.
         RankFailedError
@@ -260,7 +260,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Raises
         ------
         ValueError
-            The synchronization is not `MindFlayer`, the only one with trials; or this rank is no worker.
+            The synchronization is not `MindFlayer`, the only one with trials; or this rank is not a worker.
         StallError, RankFailedError, RuntimeError, ClosedError
             As for `push`.
         """

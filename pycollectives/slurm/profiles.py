@@ -157,8 +157,8 @@ class Profile:
         """Check keys that depend on each other."""
         if self.on_failure == "continue" and self.launcher != "mpirun":
             raise ValueError(
-                f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: of others it is not "
-                "known whether they let the other ranks live"
+                f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: other "
+                "launchers may end the other ranks"
             )
         if seconds(self.time) <= self.signal_before:
             raise ValueError(

@@ -144,7 +144,7 @@ def run(
         names ranks and values.
     ValueError
         A setting cannot be met, a checkpoint does not fit, the ranks do not share the output folder, or another
-        training writes there.
+        training job writes there.
     RankFailedError
         Another rank has left by an exception, or has died; see docs/training.md, "A rank that fails".
     """
@@ -156,7 +156,7 @@ def run(
         raise ValueError(f"on_failure: expected one of {', '.join(get_args(OnFailure))}; got {on_failure!r}")
     checked_integer("at_least", at_least, at_least=1, at_most=comm.size)
     if settings.by_speed and METHODS.find(settings.method).needs_equal_steps:  # type: ignore[attr-defined]
-        raise ValueError(f"by_speed: expected false, since ranks of {settings.method.name!r} take equally many steps")
+        raise ValueError(f"by_speed: expected false, since {settings.method.name!r} needs equal numbers of steps")
     if on_failure == "raise":
         if at_least > 1:
             raise ValueError(f"at_least: expected 1 with on_failure 'raise', got {at_least}")

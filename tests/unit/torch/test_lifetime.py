@@ -218,7 +218,7 @@ def test_uneven_steps_with_sync_every_are_an_error_of_all():
     for error in errors:
         assert isinstance(error, pc.MismatchError)
         assert "average on rank 1" in str(error)
-        assert "with sync_every all ranks make equally many steps" in str(error)
+        assert "with sync_every all ranks take the same number of steps" in str(error)
 
 
 def test_a_parameter_without_memory_for_each_element_is_refused_everywhere():
