@@ -249,7 +249,7 @@ def test_abort_is_the_way_out_of_a_step_that_cannot_go_on():
             optimizer.step()
         inner.zero_grad()
         for call in (optimizer.flush, optimizer.finish, optimizer.close):
-            with pytest.raises(RuntimeError, match=r"are on their way: call step\(\) before, or abort\(\)"):
+            with pytest.raises(RuntimeError, match=r"are on their way: call step\(\) first, or abort\(\)"):
                 call()
         optimizer.abort()
         assert optimizer.closed
