@@ -93,8 +93,8 @@ compare: $(VENV)/.installed  ## Compare the speed with another build: COMMIT=HEA
 test: $(VENV)/.testing  ## Run the tests of CI; some: SUITES="unit mpi hosts" RANKS="2 5"; all of them: NIGHTLY=1
 	NIGHTLY='$(NIGHTLY)' tests/run.sh
 
-chaos: $(VENV)/.testing  ## Kill ranks at random moments of JOBS=100 jobs, and check that the survivors continue; SEED=1
-	python tests/chaos/run.py $(or $(JOBS),100) $(or $(SEED),1)
+chaos: $(VENV)/.testing  ## Kill ranks at random moments of RUNS=100 jobs, and check that the survivors continue; SEED=1
+	python tests/chaos/run.py $(or $(RUNS),100) $(or $(SEED),1)
 
 nightly:  ## Run what CI runs and what it leaves out: all tests, on both MPIs, and all checks (hours)
 	.ci/run nightly
@@ -109,6 +109,10 @@ tools: $(VENV)/.lint-tools $(VENV)/.docs-tools $(VENV)/.package-tools  # all tha
 
 docs: $(VENV)/.docs-tools  ## Build the site into build/docs; a warning is an error
 	python -m sphinx --builder html --fresh-env --nitpicky --fail-on-warning --keep-going --quiet docs build/docs
+
+docs-look: docs  ## Look at pages of the site in a browser (needs chromium): nothing is cut, no text overlaps
+	pip install --quiet playwright
+	python -m pytest -n 0 -q tests/look
 
 # --- Package ----------------------------------------------------------------------------------------------------------
 

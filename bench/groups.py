@@ -1,4 +1,4 @@
-"""Compare averaging of weights in groups with MPI_Allreduce, with emulated computing (Ripples Figs. 15, 17 and 19).
+"""Compare averaging of weights in groups with MPI_Allreduce, with emulated computing (Ripples Figs. 17 and 19).
 
     mpirun -n 16 python -m pycollectives bench groups --ranks-per-node 4 --slowdown 3:5
 

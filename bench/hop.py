@@ -1,4 +1,4 @@
-"""Measure iterations per second of Hop's modes when workers are slow occasionally or always (Hop, Figs. 12 to 18).
+"""Measure iterations per second of Hop's modes when workers are slow occasionally or always (Hop, Figs. 16 and 18).
 
     mpirun -n 16 python -m pycollectives bench hop --slowdown random:6 --mode backup:1,staleness:5
     mpirun -n 16 python -m pycollectives bench hop --slowdown 3:4 --mode backup:1,staleness:5,skip:10
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from common.output import Source
+    from pycollectives.simulation.hop import Computation
 
 TWO_LEVEL = "two-level"
 WARMUP = 4  # iterations without computing, which touch memory for the first time
@@ -99,6 +100,13 @@ MICRO_COLUMNS = [
     show_default=True,
     help="Maximum iteration gap of the token queues.",
 )
+@click.option(
+    "--computation",
+    type=click.Choice(["parallel", "serial"]),
+    default="parallel",
+    show_default=True,
+    help="Send updates before computing, or afterwards with the gradients applied (Hop, section 3.2).",
+)
 @compute_option(50.0)
 @model_bytes_option("1e6", "model")
 @click.option(
@@ -118,6 +126,7 @@ def hop(
     graph: str,
     mode_names: list[str],
     max_ig: int,
+    computation: Computation,
     compute_ms: float,
     model_bytes: int,
     delays: Delays,
@@ -142,6 +151,7 @@ def hop(
         domain=Domain.of(comm, common.ranks_per_node),
         graph=graph,
         max_ig=max_ig,
+        computation=computation,
         bytes=model_bytes,
         compute=compute_ms * 1e-3,
         iterations=common.iterations,
@@ -163,7 +173,7 @@ def hop(
                 require_none(comm, name, outcomes and audit_models(outcomes))
             if outcomes is None:
                 continue
-            cell = HopCell.of(name, delays, outcomes, ideal_of(topology, name, max_ig, work), common.iterations)
+            cell = HopCell.of(name, delays, outcomes, ideal_of(topology, name, setting, work), common.iterations)
             standard = standard or cell  # it is the first
             report.add(hop_record(setting, cell, standard))
 
@@ -215,7 +225,14 @@ def run(
     waited = 0.0
     with (
         pc.Communicator(comm, ranks_per_node=ranks_per_node) as communicator,
-        communicator.hop(delta, topology=topology, max_ig=setting.max_ig, mode=mode, skip=skip) as made,
+        communicator.hop(
+            delta,
+            topology=topology,
+            max_ig=setting.max_ig,
+            mode=mode,
+            skip=skip,
+            computation=setting.computation,
+        ) as made,
     ):
         for _ in made.iterations(WARMUP):
             made.step(delta)
@@ -246,7 +263,8 @@ def _table(setting: Setting, source: Source) -> Table:
     return Table(
         f"pycollectives Hop v{version()}",
         [
-            f"ranks {setting.ranks}, {setting.domain}, graph {setting.graph}, max_ig {setting.max_ig}",
+            f"ranks {setting.ranks}, {setting.domain}, graph {setting.graph}, max_ig {setting.max_ig}, "
+            f"computation {setting.computation}",
             f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms",
             f"iterations {setting.iterations}, seed {setting.seed}, {setting.verified('models')}",
             made_with(source),

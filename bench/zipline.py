@@ -2,7 +2,7 @@
 
     python -m pycollectives bench zipline --workers 10,100,1000 --lookahead 15,150
 
-Each iteration calls every algorithm once on the same generated rows.
+Figures are means over generated data sets (--sets). Each iteration calls every algorithm once on the same rows.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -37,8 +37,8 @@ COLUMNS = [
     Column("Algorithm"),
     Column("Workers"),
     Column("Lookahead"),
-    Column("d(ms)"),
-    Column("t_sync(ms)"),
+    Column("d(ms)", 1),
+    Column("t_sync(ms)", 1),
     Column("Optimum"),
     Column("Min Time(us)", 1),
     Column("p50", 1),
@@ -144,55 +144,62 @@ def _check_points(name: str, rows: Rows, barrier: Barrier) -> None:
 
 @dataclass
 class Cell:
-    """One algorithm on one size of rows."""
+    """One algorithm on data sets of one size."""
 
     name: str
     workers: int
     lookahead: int
-    subject: Subject
-    seconds: list[float] = field(default_factory=list)
+    found: list[Barrier] = field(default_factory=list)  # of each data set
+    optima: int = 0  # data sets whose optimum was found
+    seconds: list[list[float]] = field(default_factory=list)  # of each data set, of each call
 
     @property
     def p50_us(self) -> float:
-        return 1e6 * statistics.median(self.seconds)
+        return 1e6 * statistics.fmean(map(statistics.median, self.seconds))
 
     @property
     def min_us(self) -> float:
-        return 1e6 * min(self.seconds)
+        return 1e6 * statistics.fmean(map(min, self.seconds))
 
 
-def _cells(names: list[str], workers: int, lookahead: int, seed: int) -> list[Cell]:
-    rows = generate(workers, lookahead, seed)
-    others = generate(workers, lookahead, seed + 1)
-    return [
-        Cell(
-            name,
-            workers,
-            lookahead,
-            Update(rows, others) if name == "incremental" else FullSolution(name, rows),
-        )
-        for name in names
+def _measure(cells: list[Cell], common: Alone, seed: int, step: Callable[[str], None]) -> None:
+    """Measure all algorithms on one data set."""
+    size = (cells[0].workers, cells[0].lookahead)
+    rows, others = generate(*size, seed), generate(*size, seed + 1)
+    subjects: list[Subject] = [
+        Update(rows, others) if cell.name == "incremental" else FullSolution(cell.name, rows) for cell in cells
     ]
+    for cell in cells:
+        cell.seconds.append([])
+    for iteration in range(common.iterations):
+        step(f"{size[0]} workers, lookahead {size[1]}, seed {seed}, iteration {iteration + 1}")
+        for cell, subject in zip(cells, subjects, strict=True):
+            cell.seconds[-1].append(subject.measure())
+            if common.verify:
+                subject.check()
+    least = zipline_linear(rows).d
+    for cell, subject in zip(cells, subjects, strict=True):
+        cell.found.append(subject.barrier())
+        cell.optima += subject.barrier().d == least
 
 
-def _report(cells: list[Cell], common: Alone, table: Table, records: Records, source: Record) -> None:
+def _report(cells: list[Cell], sets: int, common: Alone, table: Table, records: Records, source: Record) -> None:
     linear = next((cell.p50_us for cell in cells if cell.name == "zipline_linear"), None)
     for cell in cells:
-        barrier = cell.subject.barrier()
+        d, t_sync = (statistics.fmean(getattr(barrier, name) for barrier in cell.found) for name in ("d", "t_sync"))
         times_linear = linear and cell.p50_us / linear
-        is_optimum = barrier.d == zipline_linear(generate(cell.workers, cell.lookahead, common.seed)).d
-        size = [cell.workers, cell.lookahead]
-        found = [barrier.d, barrier.t_sync, "yes" if is_optimum else "no"]
-        print(table.row([cell.name, *size, *found, cell.min_us, cell.p50_us, times_linear]), flush=True)
+        row = [cell.name, cell.workers, cell.lookahead, d, t_sync, f"{cell.optima}/{sets}", cell.min_us, cell.p50_us]
+        print(table.row([*row, times_linear]), flush=True)
         records.write(
             {
                 "bench": "zipline",
                 "algorithm": cell.name,
                 "workers": cell.workers,
                 "lookahead": cell.lookahead,
-                "d": barrier.d,
-                "t_sync": barrier.t_sync,
-                "is_optimum": is_optimum,
+                "sets": sets,
+                "d": d,
+                "t_sync": t_sync,
+                "optima": cell.optima,
                 "time_us": {"min": round(cell.min_us, 3), "p50": round(cell.p50_us, 3)},
                 "times_linear": times_linear and round(times_linear, 4),
                 "iterations": common.iterations,
@@ -204,7 +211,7 @@ def _report(cells: list[Cell], common: Alone, table: Table, records: Records, so
 
 
 @click.command(help=__doc__)
-@alone_options(iterations=10)
+@alone_options(iterations=3)
 @click.option("--workers", callback=parsed(_numbers), metavar="LIST", default="10,100,1000", show_default=True)
 @click.option(
     "--lookahead",
@@ -222,7 +229,14 @@ def _report(cells: list[Cell], common: Alone, table: Table, records: Records, so
     show_default=True,
     help="Algorithms of pycollectives.zipline. naive is for the smallest rows; incremental updates one row.",
 )
-def zipline(common: Alone, workers: list[int], lookahead: list[int], algorithms: list[str]) -> None:
+@click.option(
+    "--sets",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Data sets of each size, with seeds from --seed on. The paper has ten.",
+)
+def zipline(common: Alone, workers: list[int], lookahead: list[int], algorithms: list[str], sets: int) -> None:
     sizes = [(of, ahead) for ahead in lookahead for of in workers]
     for of, ahead in sizes:
         if "naive" in algorithms and ahead**of > MOST_SETS:
@@ -236,24 +250,21 @@ def zipline(common: Alone, workers: list[int], lookahead: list[int], algorithms:
     table = Table(
         f"pycollectives ZipLine Barrier Search v{version()}",
         [
-            f"intervals 1000 to 1500 ms, seed {common.seed}",
-            f"iterations {common.iterations}, results {'verified' if common.verify else 'not verified'}",
+            f"intervals 1000 to 1500 ms, means over {sets} data sets, the first with seed {common.seed}",
+            f"iterations {common.iterations} of each, results {'verified' if common.verify else 'not verified'}",
             f"{source['machine']}, commit {source['commit']}",
         ],
         COLUMNS,
         first_width=16,
     )
     print(table.head(), flush=True)
-    with Records(common.json) as records, progress_bar(len(sizes) * common.iterations, shown=True) as step:
+    steps = len(sizes) * sets * common.iterations
+    with Records(common.json) as records, progress_bar(steps, shown=True) as step:
         for of, ahead in sizes:
-            cells = _cells(algorithms, of, ahead, common.seed)
-            for iteration in range(common.iterations):
-                step(f"{of} workers, lookahead {ahead}, iteration {iteration + 1}")
-                for cell in cells:
-                    cell.seconds.append(cell.subject.measure())
-                    if common.verify:
-                        cell.subject.check()
-            _report(cells, common, table, records, source)
+            cells = [Cell(name, of, ahead) for name in algorithms]
+            for number in range(sets):
+                _measure(cells, common, common.seed + number, step)
+            _report(cells, sets, common, table, records, source)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ nitpick_ignore = [
     ("py:class", "pycollectives.torch.optimizer.CollectiveOptimizer"),
     ("py:class", "MPI.InPlaceType"),  # missing in the inventory
     ("py:class", "RemovableHandle"),  # of torch.utils.hooks
+    ("py:class", "LRScheduler"),  # of torch.optim.lr_scheduler
 ]
 
 
@@ -131,6 +132,7 @@ intersphinx_mapping = {
 }
 SHORT_NAMES = {
     "AbstractContextManager": "contextlib.AbstractContextManager",
+    "LRScheduler": "torch.optim.lr_scheduler.LRScheduler",
     "MPI": "mpi4py.MPI",
     "NDArray": "numpy.typing.NDArray",
     "ndarray": "numpy.ndarray",

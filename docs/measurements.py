@@ -131,6 +131,11 @@ MEASUREMENTS = {
     **{f"hosts-gossip{link}": Measurement(8, HOSTS_GOSSIP, [*rates, "2x4"]) for link, rates in LINKS.items()},
     **{f"hosts-groups{link}": Measurement(8, HOSTS_GROUPS, [*LINKS[link], "2x4"]) for link in ALIKE},
     **{f"hosts-skew{link}": Measurement(8, HOSTS_SKEW, [*LINKS[link], "2x4"]) for link in ALIKE},
+    # Every rank is a node, so that activations are messages between all of them.
+    **{
+        f"hosts-skew-{activation}": Measurement(8, [*HOSTS_SKEW, *FLAT, "--activation", activation], ["2x4"])
+        for activation in ("dissemination", "tree")
+    },
     "hop-16": Measurement(16, ["bench/hop.py", "--iterations", "500"]),
     "hop-16-slow": Measurement(16, ["bench/hop.py", "--slowdown", "3:4", "--mode", "backup:1,staleness:5,skip:10"]),
     "hosts-hop-ring-based": Measurement(8, [*HOSTS_HOP, "--graph", "ring-based"], ["--rate", "100mbit", "3x3"]),

@@ -3,11 +3,12 @@
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 4 python examples/continue_after_a_death.py
 
 Needs Open MPI 5. With fewer cores than ranks, add `--oversubscribe`. Rank 1 kills itself after a second; kill any other
-rank by its process number, which each rank prints.
+rank by its process number, which each rank prints. With `--by-hand` no rank kills itself, and the training is longer.
 """
 
 import os
 import signal
+import sys
 import time
 
 import numpy as np
@@ -23,15 +24,16 @@ BATCH = 16
 
 def main():
     """Train with the live ranks."""
+    by_hand = "--by-hand" in sys.argv
     with pc.Communicator(MPI.COMM_WORLD, on_failure="continue", timeout=30.0) as comm:
         print(f"rank {comm.rank}: process {os.getpid()}", flush=True)
-        if comm.rank == 1:
+        if comm.rank == 1 and not by_hand:
             signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
             signal.alarm(1)
         rng = np.random.default_rng([2020, comm.rank])
         weights = np.zeros(4)
         gradients = comm.partial_allreduce(weights, op=pc.AVG, policy="majority")
-        for step in range(STEPS):
+        for step in range(10 * STEPS if by_hand else STEPS):
             time.sleep(rng.exponential(0.01))
             features = rng.normal(size=(BATCH, 4))
             mean, info = gradients.allreduce(features.T @ (features @ (weights - TRUTH)) / BATCH)

@@ -164,7 +164,7 @@ class Communicator:
         return made
 
     @classmethod
-    def from_engine(
+    def _from_engine(
         cls,
         engine: _core.Engine,
         *,

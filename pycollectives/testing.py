@@ -58,7 +58,7 @@ def loopback(
     engines = core.Engine.loopback(size, progress=progress, delay=delay, seed=seed)
     check_engines = core.Engine.loopback(size, progress=progress) if check else [None] * size
     return [
-        Communicator.from_engine(engine, ranks_per_node=ranks_per_node, timeout=timeout, check_engine=of_checks)
+        Communicator._from_engine(engine, ranks_per_node=ranks_per_node, timeout=timeout, check_engine=of_checks)
         for engine, of_checks in zip(engines, check_engines, strict=True)
     ]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pycollectives.simulation.hop import Computation
     from pycollectives.topology import Topology
 
     from .output import Record
@@ -70,6 +71,7 @@ class Delays:
 class Setting(workers.Setting):
     graph: str
     max_ig: int
+    computation: Computation
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,10 @@ def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [replace(outcome, start=outcome.start - first if shared else 0.0) for outcome in outcomes]
 
 
-def ideal_of(graph: Topology, mode: str, max_ig: int, work: NDArray[np.float64]) -> HopSummary:
+def ideal_of(graph: Topology, mode: str, setting: Setting, work: NDArray[np.float64]) -> HopSummary:
     """Simulate the same protocol with these times and no communication cost."""
     kind, skip = modes.parse(mode)
-    return simulate_hop(graph, kind, work, max_ig=max_ig, skip=skip)
+    return simulate_hop(graph, kind, work, max_ig=setting.max_ig, skip=skip, computation=setting.computation)
 
 
 def audit_models(outcomes: Sequence[Outcome]) -> list[str]:
@@ -145,6 +147,7 @@ def hop_record(setting: Setting, cell: HopCell, standard: HopCell) -> Record:
         "mode": cell.mode,
         "graph": setting.graph,
         "max_ig": setting.max_ig,
+        "computation": setting.computation,
         **setting.keys(),
         "compute_ms": setting.compute * 1e3,
         "slowdown": str(cell.delays),

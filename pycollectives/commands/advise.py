@@ -18,6 +18,8 @@ def advise(file: Path, as_json: bool) -> None:
 
     FILE has a line for each step and a column for each rank, in seconds of work without waiting;
     pycollectives.StepTimer writes it. Communication takes no time in the forecast.
+
+    Memory is the most that the library allocates on a rank, in copies of a large model, with all ranks on one node.
     """
     import mpi4py
 
@@ -35,13 +37,14 @@ def advise(file: Path, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"Forecast for {file.name}, without the cost of communication")
-    table.add_column("method")
-    for title in ("steps/s of all ranks", "speedup", "ranks averaged", "staleness"):
+    table = Table(title=f"Forecast for {file.name}, without the cost of communication", box=None)
+    table.add_column("method", no_wrap=True)
+    for title in ("steps/s of all ranks", "speedup", "ranks averaged", "staleness", "memory"):
         table.add_column(title, justify="right")
     for each in found:
         staleness = "-" if each.staleness is None else f"{each.staleness:.2f}"
-        table.add_row(each.method, f"{each.steps_per_s:.2f}", f"{each.speedup:.2f}x", f"{each.averaged:.1f}", staleness)
+        shown = (f"{each.steps_per_s:.2f}", f"{each.speedup:.2f}x", f"{each.averaged:.1f}", staleness)
+        table.add_row(each.method, *shown, f"{each.memory:.1f}")
     console = Console(highlight=False)
     console.print(table)
     console.print(advice(found))

@@ -18,14 +18,17 @@ def experiments() -> None:
 
 @experiments.command(name="list")
 def list_command() -> None:
-    """List the experiments."""
+    """List the experiments, and the commands that repeat other figures and tables of the papers."""
+    from ..experiments.benchmarks import MEASURED
     from ..experiments.experiment import catalogue
 
     rows = [
         (one.name, one.figure, str(one.ranks), str(len(one.jobs) * len(one.seeds)), one.title) for one in catalogue()
     ]
     print_table(("name", "figure", "ranks", "jobs", "what"), rows)
-    click.echo("eager-SGD's Fig. 9 is a benchmark: mpirun -n 32 python -m pycollectives bench skew")
+    click.echo("\nRun one: mpirun -n RANKS python -m pycollectives experiments run NAME. Figures without a training:\n")
+    others = [(of.figure, "-" if of.ranks is None else str(of.ranks), of.command, of.title) for of in MEASURED]
+    print_table(("figure", "ranks", "python -m pycollectives ...", "what"), others)
 
 
 @experiments.command()

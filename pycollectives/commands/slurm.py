@@ -58,6 +58,11 @@ JOB = _options(
         "--on-failure",
         help="raise: a death ends the job. continue: the other ranks continue (only with --launcher mpirun).",
     ),
+    click.option(
+        "--spares",
+        type=int,
+        help="With --on-failure continue: further ranks that wait to replace dead ones. PYC_SPARES has the number.",
+    ),
     click.option("--launcher-option", "launcher_options", multiple=True, help="E.g. --launcher-option=--mpi=pmix."),
     click.option("--folder", default="runs", show_default=True, help="Folder of logs (JOB.log) and results (JOB/)."),
     click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from ..simulation.theory import gap_between_others
 from ..topology import names
 from ..topology.drawing import picture
 from ..topology.graph import Topology
@@ -37,7 +38,8 @@ def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> Non
     """Show a topology: neighbors, degree, diameter, spectral gap, rho of AD-PSGD, chi of A2CiD2, and a picture.
 
     NAME is one of ring, ring-based, double-ring, exponential, bipartite-exponential, hypercube, torus, star, complete,
-    one-peer-exponential and alternating-exponential-ring.
+    one-peer-exponential and alternating-exponential-ring. two-level:K has nodes of K ranks each, two-level:4+2+2 nodes
+    of 4, 2 and 2 ranks. In the gap of Hop a rank's own value has no weight.
     """
     with readable():
         graph = names.by_name(name, ranks)
@@ -62,6 +64,8 @@ def _lines(graph: Topology | TimeVarying, weights: str) -> Iterator[str]:
         f"{weights} weights": _sums(graph, weights),
     }
     if isinstance(graph, Topology) and graph.is_symmetric:
+        if graph.size > 1:
+            facts["gap of Hop"] = f"{gap_between_others(graph):.4f}"
         facts["rho"] = f"{graph.rho():.4g}"
         facts["chi1, chi2"] = ", ".join(f"{value:.4g}" for value in graph.chi())
     if graph.period > 1:

@@ -168,8 +168,12 @@ def _taker(taker: int) -> int:
 
 
 def _senders(senders: Iterable[int] | None) -> tuple[int, ...] | None:
-    size = creation().numbered
-    return None if senders is None else tuple(sorted({checked_rank("senders", rank, size) for rank in senders}))
+    if senders is None:
+        return None
+    checked = tuple(sorted(checked_rank("senders", rank, creation().numbered) for rank in senders))
+    if len(set(checked)) != len(checked):
+        raise ValueError(f"senders: expected different ranks, got {list(checked)}")
+    return checked
 
 
 def _tokens(tokens: int) -> int:

@@ -166,13 +166,14 @@ class ParameterServer(Collective[ParameterServerArguments]):
         ------
         ValueError, TypeError, BufferError
             `gradient` has a wrong count or dtype, is not a buffer, is not contiguous, or has values that are not finite
-            (under nan="reject"); or this rank is not a worker. Nothing is sent.
+            (under nan="reject"). Nothing is sent.
         StallError
             The last push is not done in time. Nothing is sent.
         RankFailedError
             Ranks have died; the text names them.
         RuntimeError
-            Another thread is in a call of this object, or the update function has raised on a server.
+            This rank is no worker, another thread is in a call of this object, or the update function has raised on a
+            server.
         ClosedError
             This rank has left.
         """
@@ -260,7 +261,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Raises
         ------
         ValueError
-            The synchronization is not `MindFlayer`, the only one with trials; or this rank is not a worker.
+            The synchronization is not `MindFlayer`, the only one with trials.
         StallError, RankFailedError, RuntimeError, ClosedError
             As for `push`.
         """
@@ -432,7 +433,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     def _check_worker(self, call: str) -> None:
         if self._rank not in self._arguments.workers:
-            raise ValueError(
+            raise RuntimeError(
                 f"{self.name}: {call} is for workers, {list(self._arguments.workers)}; this is rank {self._rank}"
             )
 

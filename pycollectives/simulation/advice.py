@@ -25,7 +25,6 @@ from .parameter_server import entries_of, history
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..groups import GeneratedGroups
     from ..topology import TimeVarying, Topology
 
 Work = npt.NDArray[np.float64]
@@ -36,6 +35,12 @@ RESOLUTION = 0.03
 """Methods whose measured throughputs differ by less are not ranked."""
 NEARLY = 0.95
 """The advised quorum is the largest with this part of the best quorum's speed."""
+AT_PACE = 6.0
+"""Copies of its data that a partial allreduce has at most per rank if ranks keep pace (docs/semantics.md)."""
+BEHIND = 36.0
+"""The same if a rank falls behind, with the default `history`."""
+MAX_IG = 5
+"""Hop's default."""
 
 
 class Forecast(NamedTuple):
@@ -47,6 +52,17 @@ class Forecast(NamedTuple):
     averaged: float  # mean number of ranks whose newest data a step combines; 1 at a server that applies each gradient
     # mean age of the data: rounds (of late data: one), steps, or updates; None: the method has none
     staleness: float | None
+    # bytes that the library allocates on a rank for each byte of a large model, at most, with all ranks on one node
+    memory: float
+
+
+class Found(NamedTuple):
+    """The result of a simulation, with fields as of `Forecast`."""
+
+    steps: float  # of all ranks that count: a discarded gradient does not
+    averaged: float
+    staleness: float | None
+    memory: float
 
 
 def forecasts(work: Work) -> list[Forecast]:
@@ -63,15 +79,16 @@ def forecasts(work: Work) -> list[Forecast]:
         )
     if not work.any(axis=1).all():
         raise ValueError("work: expected time > 0 of each rank, got a rank without work")
-    synchronous, *_ = _synchronous(work)
+    synchronous = _synchronous(work).steps
     if not synchronous:
         raise ValueError(
             f"work: expected more steps: when the first rank has made its {work.shape[1]}, the slowest has made none"
         )
     found = []
     for name, simulate in _methods(len(work)).items():
-        steps, averaged, staleness = simulate(work)
-        found.append(Forecast(name, steps / _end(work), steps / synchronous, averaged, staleness))
+        of = simulate(work)
+        rest = (of.averaged, of.staleness, of.memory)
+        found.append(Forecast(name, of.steps / _end(work), of.steps / synchronous, *rest))
     return sorted(found, key=lambda each: -each.steps_per_s)
 
 
@@ -109,20 +126,23 @@ def _end(work: Work) -> float:
     return float(work.sum(axis=1).min()) * (1 + 1e-9)
 
 
-def _methods(ranks: int) -> dict[str, Callable[[Work], tuple[float, float, float | None]]]:
-    """Return, for each method, a function that returns the steps of all ranks, and the other figures."""
+def _methods(ranks: int) -> dict[str, Callable[[Work], Found]]:
+    """Return, for each method, a function that simulates it."""
     quorums = sorted({(ranks + 1) // 2, (3 * ranks + 3) // 4, ranks - 1} - {ranks})
-    names = ["solo", "majority", *(f"quorum:{k}" for k in quorums), f"quorum:{(ranks + 1) // 2}:auto"]
-    found: dict[str, Callable[[Work], tuple[float, float, float | None]]] = {"synchronous": _synchronous}
-    for name in names:
+    names = ["solo", "majority", "any-of:2", "all-of:2", *(f"quorum:{k}" for k in quorums)]
+    found: dict[str, Callable[[Work], Found]] = {"synchronous": _synchronous}
+    for name in [*names, f"quorum:{(ranks + 1) // 2}:auto"]:
         found[name] = partial(_partial_allreduce, policy=policies.parse(name))
-    found["p-reduce smart"] = partial(_groups, generator=groups.SmartGroups(min(3, ranks)))
+    for name in ("smart", "punctual", "random", f"static:{ranks}"):
+        found[f"p-reduce {name.partition(':')[0]}"] = partial(_groups, generator=groups.as_groups(name, ranks))
     found["d-psgd ring"] = partial(_neighbors, graph=topology.ring(ranks), is_late=1)
     found["sgp one-peer-exponential"] = partial(_neighbors, graph=topology.one_peer_exponential(ranks), is_late=0)
-    found["ad-psgd"] = _ad_psgd
-    for text in ("standard", "backup:1", "staleness:5"):
-        found[f"hop ring {text}"] = partial(_hop, mode=modes.parse(text)[0])
-    for text in ("bsp", "ssp:3", "elastic:15", "asp"):
+    found["ad-psgd"] = partial(_in_pairs, memory=1.0)
+    found["a2cid2"] = partial(_in_pairs, memory=2.0)  # the model and its momentum
+    for text in ("standard", "notify-ack", "backup:1", "staleness:5", "hybrid:1:5", "skip:10"):
+        found[f"hop ring {text}"] = partial(_hop, mode=text)
+    servers = ("bsp", "ssp:3", "dssp:3:15", "elastic:15", "asp", f"ringmaster:{2 * ranks}", f"rennala:{ranks}")
+    for text in (*servers, "ringleader", "rescaled"):
         found[text] = partial(_server, kind=sync.parse(text))
     return found
 
@@ -132,32 +152,34 @@ def _count(ends: npt.NDArray[np.float64], work: Work) -> float:
     return float((ends <= _end(work)).sum())
 
 
-def _synchronous(work: Work) -> tuple[float, float, float | None]:
-    return len(work) * _count(work.max(axis=0).cumsum(), work), float(len(work)), 0.0
+def _synchronous(work: Work) -> Found:
+    return Found(len(work) * _count(work.max(axis=0).cumsum(), work), float(len(work)), 0.0, AT_PACE)
 
 
-def _partial_allreduce(work: Work, policy: policies.Policy) -> tuple[float, float, float | None]:
+def _partial_allreduce(work: Work, policy: policies.Policy) -> Found:
     columns = step_columns(work, policy)
     in_time = columns["done"] <= _end(work)
     _, first = np.unique(columns["round"][in_time], return_index=True)
     active = columns["active"][in_time][first].mean()
-    return float(in_time.sum()), float(active), float(columns["late"][in_time].mean())
+    late = columns["late"][in_time]
+    return Found(float(in_time.sum()), float(active), float(late.mean()), BEHIND if late.any() else AT_PACE)
 
 
-def _groups(work: Work, generator: GeneratedGroups) -> tuple[float, float, float | None]:
+def _groups(work: Work, generator: groups.AnyGroups) -> Found:
     steps = work.shape[1]
     machine = machine_of(generator, len(work), len(work))
     model = GroupModel(machine, len(work), lambda worker, step: float(work[worker, step % steps]))
     model.run(until=_end(work))
     sizes = [len(group) for group in model.groups]
-    return float(sum(each.steps for each in model.workers)), float(np.mean(sizes or [1])), None
+    # Within a node values pass through slots of 512 KiB.
+    return Found(float(sum(each.steps for each in model.workers)), float(np.mean(sizes or [1])), None, 0.0)
 
 
-def _ad_psgd(work: Work) -> tuple[float, float, float | None]:
-    return _count(work.cumsum(axis=1), work), 2.0, None
+def _in_pairs(work: Work, memory: float) -> Found:
+    return Found(_count(work.cumsum(axis=1), work), 2.0, None, memory)
 
 
-def _neighbors(work: Work, graph: Topology | TimeVarying, *, is_late: int) -> tuple[float, float, float | None]:
+def _neighbors(work: Work, graph: Topology | TimeVarying, *, is_late: int) -> Found:
     """Average with the in-neighbors' values of the same step, or of the step before while a rank computes."""
     ranks, steps = work.shape
     ends = np.zeros((ranks, steps + 1))
@@ -168,22 +190,29 @@ def _neighbors(work: Work, graph: Topology | TimeVarying, *, is_late: int) -> tu
         around = [graph.at(step).in_neighbors(rank) for rank in range(ranks)]
         ends[:, step + 1] = [max([computed[rank], *sent[list(peers)]]) for rank, peers in enumerate(around)]
         degrees.append(1 + np.mean([len(each) for each in around]))
-    return _count(ends[:, 1:], work), float(np.mean(degrees)), float(is_late)
+    # Two buffers that neighbors read, and the result.
+    return Found(_count(ends[:, 1:], work), float(np.mean(degrees)), float(is_late), 3.0)
 
 
-def _hop(work: Work, mode: modes.Mode) -> tuple[float, float, float | None]:
+def _hop(work: Work, mode: str) -> Found:
     graph = topology.ring(len(work))
-    ends = times_of_steps(graph, mode, work)
-    return _count(ends, work), float(1 + np.mean([len(graph.in_neighbors(r)) for r in range(len(work))])), None
+    ends = times_of_steps(graph, *modes.parse(mode), work, max_ig=MAX_IG)
+    degree = float(np.mean([len(graph.in_neighbors(rank)) for rank in range(len(work))]))
+    return Found(_count(ends, work), 1 + degree, None, (1 + MAX_IG) * degree)  # the queue of each in-neighbor
 
 
-def _server(work: Work, kind: sync.Synchronization) -> tuple[float, float, float | None]:
+def _server(work: Work, kind: sync.Synchronization) -> Found:
     found = history(kind, work)
     end = _end(work)
+    pushes = [(delay, what == "used") for time, _, _, _, delay, what in entries_of(found, "push") if time <= end]
+    delays = [delay for delay, is_used in pushes if is_used]
     released = sum(time <= end for time, *_ in entries_of(found, "release"))
-    delays = [delay for time, _, _, _, delay, what in entries_of(found, "push") if time <= end and what == "used"]
-    averaged = len(work) if isinstance(kind, sync.BSP) else 1
-    return float(released), float(averaged), float(np.mean(delays)) if delays else None
+    averages = isinstance(kind, sync.BSP | sync.Ringleader)
+    averaged = len(work) if averages else kind.batch if isinstance(kind, sync.Rennala) else 1
+    # A rank's share of the weights, its slot and its two accumulators, with `servers="node"` and plain SGD.
+    memory = 3 + 1 / len(work)
+    staleness = float(np.mean(delays)) if delays else None
+    return Found(float(released - len(pushes) + len(delays)), float(averaged), staleness, memory)
 
 
 def rank_correlation(forecast: Sequence[float], measured: Sequence[float], best: int = 5) -> float:

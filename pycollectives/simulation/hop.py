@@ -65,10 +65,12 @@ def seconds_for_all(
     return max(_ends(_history(graph, mode, work, max_ig, skip, computation), size))
 
 
-def times_of_steps(topology: Topology, mode: Mode, work: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the time at which each rank completes each iteration, of the shape of `work`."""
+def times_of_steps(
+    topology: Topology, mode: Mode, skip: Skip | None, work: npt.NDArray[np.float64], *, max_ig: int
+) -> npt.NDArray[np.float64]:
+    """Return the time at which each rank completes each iteration, of the shape of `work`; `inf` if it is skipped."""
     ends = np.full(work.shape, np.inf)
-    for what, rank, iteration, time, *_ in _history(topology, mode, work, 5, None, "parallel")["entries"]:
+    for what, rank, iteration, time, *_ in _history(topology, mode, work, max_ig, skip, "parallel")["entries"]:
         if what == "stepped":
             ends[rank, iteration] = time
     return ends

@@ -134,6 +134,7 @@ class Profile:
     job_name: str = attrs.field(default="pycollectives", validator=_word)
     nodes: int = attrs.field(default=1, validator=_positive)
     tasks_per_node: int = attrs.field(default=1, validator=_positive)
+    spares: int = attrs.field(default=0, validator=_natural)
     cpus_per_task: int | None = attrs.field(default=None, validator=optional(_positive))
     device: str | None = attrs.field(default=None, validator=optional(_one_of(DEVICES)))
     gpus_per_node: int | None = attrs.field(default=None, validator=optional(_positive))
@@ -160,6 +161,8 @@ class Profile:
                 f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: other "
                 "launchers may end the other ranks"
             )
+        if self.spares and self.on_failure != "continue":
+            raise ValueError(f"spares: expected 0 with on_failure 'raise', got {self.spares}")
         if seconds(self.time) <= self.signal_before:
             raise ValueError(
                 f"time: expected more than the {self.signal_before} s before its end at which the job gets its signal "

@@ -129,8 +129,8 @@ def complete(size: int) -> Topology:
     return _undirected("complete", size, ((rank, peer) for rank in range(size) for peer in range(rank)))
 
 
-def two_level(nodes: Sequence[int]) -> Topology:
-    """Return a complete graph within each node, and a ring of the lowest ranks of all nodes (Hop, 7.3.6).
+def two_level(nodes: Sequence[int], gates: int = 1) -> Topology:
+    """Return a complete graph within each node, and a ring of nodes (Hop, 7.3.6).
 
     Use it if links between nodes are slow: it needs fewer of them than graphs that ignore nodes.
 
@@ -138,15 +138,25 @@ def two_level(nodes: Sequence[int]) -> Topology:
     ----------
     nodes
         The node of each rank, such as `Communicator.nodes`. An empty sequence raises `ValueError`.
+    gates
+        1: both links of a node end at its lowest rank (Figure 21 (b)). 2: the link to the next node ends at its second
+        rank, if it has one (Figure 21 (c)).
 
     >>> two_level([0, 0, 0, 1, 1, 2]).in_neighbors(0)
     (1, 2, 3, 5)
+    >>> two_level([0, 0, 0, 1, 1, 2], gates=2).in_neighbors(1)
+    (0, 2, 3)
     """
+    checked_integer("two-level: gates", gates, at_least=1, at_most=2)
     of_rank = [checked_integer(f"two-level: nodes[{rank}]", node, at_least=0) for rank, node in enumerate(nodes)]
     size = checked_integer("two-level: ranks", len(of_rank), at_least=1)
     within = ((rank, peer) for rank in range(size) for peer in range(rank) if of_rank[rank] == of_rank[peer])
-    lowest = sorted(of_rank.index(node) for node in set(of_rank))
-    between = zip(lowest, lowest[1:] + lowest[:1], strict=True)
+    members: dict[int, list[int]] = {}
+    for rank, node in enumerate(of_rank):
+        members.setdefault(node, []).append(rank)
+    enters = [ranks[0] for ranks in members.values()]
+    leaves = [ranks[:gates][-1] for ranks in members.values()]
+    between = zip(leaves, enters[1:] + enters[:1], strict=True)
     return _undirected("two-level", size, [*within, *between])
 
 

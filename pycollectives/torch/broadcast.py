@@ -17,6 +17,8 @@ from .parameters import FlatTensors, dtype_name, parameters_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from torch.optim.lr_scheduler import LRScheduler
+
     from ..communicator import Communicator
     from ..support.deadline import Deadline
     from ..support.typing import Array
@@ -92,19 +94,22 @@ def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> tup
 class PackedState:
     """State and hyperparameters of an optimizer, as rank 0 sends them: tensors, and a pickle of the rest."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, first_group: int) -> None:
-        """Pack the groups from `first_group` on; `TypeError` if a value cannot be pickled."""
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, first_group: int, schedulers: Sequence[LRScheduler] = ()
+    ) -> None:
+        """Pack the groups from `first_group` on; schedulers go with group 0. `TypeError` if pickle cannot pack it."""
         groups = optimizer.param_groups[first_group:]
         parameters = parameters_of(groups)
         state = {key: optimizer.state[key] for key in _keys(optimizer.state, parameters, first_group)}
         file = io.BytesIO()
         pickler = _Pickler(file, parameters)
         try:
-            pickler.dump((state, [_hyperparameters(group) for group in groups], optimizer.defaults))
+            of_schedulers = [scheduler.state_dict() for scheduler in schedulers if first_group == 0]
+            pickler.dump((state, [_hyperparameters(group) for group in groups], optimizer.defaults, of_schedulers))
         except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
             raise TypeError(
-                f"optimizer: its state or hyperparameters cannot be sent to the other ranks ({error}): give "
-                "broadcast_state=False, and set them to the same values on all ranks; with spares they must be sent"
+                f"optimizer: its state, hyperparameters or schedulers cannot be sent to the other ranks ({error}): "
+                "give broadcast_state=False, and set them to the same values everywhere; with spares they must be sent"
             ) from None
         self.text = file.getvalue()
         self.tensors = pickler.tensors
@@ -181,13 +186,16 @@ class _Unpickler(pickle.Unpickler):
 class ReceivedState:
     """The state that a rank unpickles from rank 0's text; its tensors have no values yet."""
 
-    def __init__(self, text: bytes, optimizer: torch.optim.Optimizer, first_group: int) -> None:
+    def __init__(
+        self, text: bytes, optimizer: torch.optim.Optimizer, first_group: int, schedulers: Sequence[LRScheduler] = ()
+    ) -> None:
         """Unpickle it, without changing the optimizer."""
         self._text = text
         self._optimizer = optimizer
+        self._schedulers = schedulers
         self._first_group = first_group
         unpickler = _Unpickler(text, parameters_of(optimizer.param_groups[first_group:]))
-        self._state, self._groups, self._defaults = unpickler.load()
+        self._state, self._groups, self._defaults, self._of_schedulers = unpickler.load()
         self.tensors = [tensor for _, tensor in sorted(unpickler.tensors.items())]
 
     def signature(self) -> dict[str, str | int | None]:
@@ -203,6 +211,8 @@ class ReceivedState:
         self._optimizer.defaults = self._defaults
         for group, received in zip(groups, self._groups, strict=True):
             _replace_hyperparameters(group, received)
+        for scheduler, received in zip(self._schedulers, self._of_schedulers, strict=False):  # none with a later group
+            scheduler.load_state_dict(received)
 
 
 @torch.no_grad()
@@ -223,6 +233,7 @@ def broadcast_state(
     optimizer: torch.optim.Optimizer,
     packed: PackedState | None,
     first_group: int,
+    schedulers: Sequence[LRScheduler],
     deadline: Deadline,
 ) -> None:
     """Send the packed state and hyperparameters of rank 0 to all ranks; collective.
@@ -232,7 +243,7 @@ def broadcast_state(
     """
     text, root = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
     sent = packed if comm.rank == root else None
-    state = comm.agree(call, lambda: sent or ReceivedState(text, optimizer, first_group))
+    state = comm.agree(call, lambda: sent or ReceivedState(text, optimizer, first_group, schedulers))
     broadcast_tensors(comm, state.tensors, deadline)
     if isinstance(state, ReceivedState):
         state.use()

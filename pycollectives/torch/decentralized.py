@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mpi4py import MPI
+    from torch.optim.lr_scheduler import LRScheduler
 
     from ..communicator import Communicator
     from ..context import AnyCollective
@@ -81,6 +82,9 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     model
         The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
         buffers `finish` averages. None: the model has none, or each rank keeps its own.
+    schedulers
+        Learning-rate schedulers of `optimizer`, made before. Ranks get their state together with the optimizer's: from
+        rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
     broadcast
         Start all ranks with the parameters of rank 0.
     broadcast_state
@@ -134,6 +138,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         *,
         topology: Topology | TimeVarying | str | None = None,
         model: torch.nn.Module | None = None,
+        schedulers: Sequence[LRScheduler] = (),
         broadcast: bool = True,
         broadcast_state: bool | None = None,
         timeout: float | None = None,
@@ -145,6 +150,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             optimizer,
             comm,
             model=model,
+            schedulers=schedulers,
             broadcast=broadcast,
             broadcast_state=broadcast_state,
             timeout=timeout,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mpi4py import MPI
+    from torch.optim.lr_scheduler import LRScheduler
 
     from ..communicator import Communicator
     from ..context import AnyCollective
@@ -77,6 +78,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     model
         The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
         buffers `finish` averages. None: the model has none, or each rank keeps its own.
+    schedulers
+        Learning-rate schedulers of `optimizer`, made before. Ranks get their state together with the optimizer's: from
+        rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
     broadcast
         Start all ranks with the parameters of rank 0.
     broadcast_state
@@ -129,6 +133,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         sync_every: int | None = None,
         overlap: bool = True,
         model: torch.nn.Module | None = None,
+        schedulers: Sequence[LRScheduler] = (),
         broadcast: bool = True,
         broadcast_state: bool | None = None,
         max_staleness: int | None = None,
@@ -142,6 +147,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             optimizer,
             comm,
             model=model,
+            schedulers=schedulers,
             broadcast=broadcast,
             broadcast_state=broadcast_state,
             timeout=timeout,

@@ -16,9 +16,10 @@ from .broadcast import (
 from .parameters import LONGEST, Signature, in_words, parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
+    from torch.optim.lr_scheduler import LRScheduler
 
     from ..communicator import Communicator
     from ..support.deadline import Deadline
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 class InitialState:
     """Broadcast the initial state from rank 0: parameters if `broadcast` is set, the rest if `with_state` is set.
 
-    The rest is the model's buffers, and the optimizer's state and hyperparameters. If `with_state` is None, it is the
-    same as `broadcast`.
+    The rest is the model's buffers, and the state of the optimizer and its schedulers. If `with_state` is None, it is
+    the same as `broadcast`.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class InitialState:
         optimizer: torch.optim.Optimizer,
         comm: Communicator,
         model: torch.nn.Module | None,
+        schedulers: Sequence[LRScheduler],
         broadcast: bool,
         with_state: bool | None,
         caller: str,
@@ -43,6 +45,7 @@ class InitialState:
         self._optimizer = optimizer
         self._comm = comm
         self._model = model
+        self._schedulers = schedulers
         self._broadcast = broadcast
         self._with_state = broadcast if with_state is None else with_state
         self._caller = caller
@@ -63,6 +66,7 @@ class InitialState:
             name_of,
             optimizer=type(self._optimizer).__name__,
             groups=shortened(groups, LONGEST),
+            schedulers=" + ".join(type(scheduler).__name__ for scheduler in self._schedulers) or None,
             model=None if self._model is None else in_words([*frozen, *buffers]),
             broadcast=self._broadcast,
             broadcast_state=self._with_state,
@@ -73,7 +77,7 @@ class InitialState:
         """On a rank that may send it, pack the state of the groups from `first_group` on for the broadcast."""
         may_send = self._comm.rank == 0 or self._comm.on_failure == "continue"
         if self._with_state and self._comm.size > 1 and may_send and not self.comes_later:
-            self._packed = PackedState(self._optimizer, first_group)
+            self._packed = PackedState(self._optimizer, first_group, self._schedulers)
 
     def take_from_rank_0(self, deadline: Deadline, first_group: int = 0) -> list[torch.Tensor]:
         """Send rank 0's parameters and packed state to all ranks; return the groups' parameters; collective."""
@@ -82,7 +86,8 @@ class InitialState:
         self.broadcast_parameters([*parameters, *frozen], deadline)
         if self._with_state and self._comm.size > 1:
             broadcast_tensors(self._comm, buffers, deadline)
-            broadcast_state(self._comm, self._caller, self._optimizer, self._packed, first_group, deadline)
+            replica = (self._optimizer, self._packed, first_group, self._schedulers)
+            broadcast_state(self._comm, self._caller, *replica, deadline)
             self._packed = None
         return parameters
 
@@ -105,7 +110,7 @@ class InitialState:
 
     def provide(self) -> dict[str, Any]:
         """Return the parameters, buffers and state, for a rank that replaces a dead one."""
-        packed = PackedState(self._optimizer, 0)
+        packed = PackedState(self._optimizer, 0, self._schedulers)
         return {
             "model": in_flat_arrays(self._every_tensor()),
             "optimizer": packed.text,
@@ -115,7 +120,7 @@ class InitialState:
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `provide` returned on a survivor."""
         from_flat_arrays(self._every_tensor(), state["model"])
-        received = ReceivedState(state["optimizer"], self._optimizer, 0)
+        received = ReceivedState(state["optimizer"], self._optimizer, 0, self._schedulers)
         from_flat_arrays(received.tensors, state["state"])
         received.use()
 

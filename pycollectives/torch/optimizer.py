@@ -24,7 +24,7 @@ from .initial_state import InitialState
 from .module_buffers import ModuleBuffers
 from .operations import Operations, meet, synchronize
 from .parameters import Signature, check_one_device, name_of, parameters_of
-from .refusals import check_model, check_no_ddp, check_optimizer, open_wrappers
+from .refusals import check_model, check_no_ddp, check_optimizer, check_schedulers, open_wrappers
 from .step_times import StepTimes
 from .wrapped import WrappedOptimizer
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mpi4py import MPI
+    from torch.optim.lr_scheduler import LRScheduler
     from typing_extensions import Self
 
     from ..context import AnyCollective
@@ -56,6 +57,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         comm: Communicator | MPI.Comm,
         *,
         model: torch.nn.Module | None,
+        schedulers: Sequence[LRScheduler] = (),
         broadcast: bool,
         broadcast_state: bool | None,
         timeout: float | None,
@@ -71,7 +73,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._name = name
         self._model = model
         self._operations = Operations()
-        self._initial = InitialState(optimizer, self._comm, model, broadcast, broadcast_state, type(self).__name__)
+        self._schedulers = tuple(schedulers)
+        of_replicas = (model, self._schedulers, broadcast, broadcast_state)
+        self._initial = InitialState(optimizer, self._comm, *of_replicas, type(self).__name__)
         self._timeout = timeout
         self._looked_for_ddp = False
         self._name_of = partial(name_of, optimizer, model=model)
@@ -160,6 +164,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
         check_optimizer(self.optimizer)
+        check_schedulers(self._schedulers, self.optimizer)
         self._timeout = checked_timeout(self._timeout)
         check_model(self._model)
         options, waits = check()

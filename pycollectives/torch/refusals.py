@@ -13,7 +13,9 @@ from .parameters import check_tensor, name_of, parameters_of
 from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from torch.optim.lr_scheduler import LRScheduler
 
 OPEN_ONES = "; pycollectives.torch.open_optimizers() lists those that are open"
 DDP = "DistributedDataParallel"
@@ -100,6 +102,14 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
         raise TypeError(f"optimizer: {type(optimizer).__name__} is refused: expected one that uses each gradient once")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
+
+
+def check_schedulers(schedulers: Sequence[LRScheduler], optimizer: torch.optim.Optimizer) -> None:
+    """Raise an error unless these are schedulers of the wrapped optimizer."""
+    for scheduler in schedulers:
+        if getattr(scheduler, "optimizer", None) is not optimizer:
+            what = f"{type(scheduler).__name__} of another one" if hasattr(scheduler, "optimizer") else repr(scheduler)
+            raise ValueError(f"schedulers: expected learning-rate schedulers of the wrapped optimizer, got {what}")
 
 
 def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:

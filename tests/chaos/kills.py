@@ -1,6 +1,6 @@
 """Kill ranks in many jobs of `bench survive`, and report how soon the survivors continue.
 
-    python tests/chaos/kills.py JOBS SEED JSON    (6 kills in each job)
+    python tests/chaos/kills.py JOBS SEED JSON    (6 kills in each job, or of 2 nodes)
 
 Jobs differ in the shape, the program, the victims and the kinds of death. In every fourth job a survivor is stopped or
 its GIL is held around each death. Run it beside other work for the times on a loaded machine.
@@ -41,8 +41,10 @@ def main(jobs: int, seed: int, json_file: str) -> None:
         source = random.Random(number)
         shape = list(SHAPES)[number % len(SHAPES)]
         disturb = source.choice(["stop", "gil"]) if number % 4 == 3 else "none"
-        options = [*source.choice(PROGRAMS), "--what", source.choice(VICTIMS), "--ranks-per-node", SHAPES[shape]]
-        options += ["--kills", str(KILLS), "--every", "2" if disturb == "gil" else "0.6", "--seed", str(number)]
+        what = source.choice([*VICTIMS, *(["node"] if shape == "mixed" else [])])
+        deaths = RANKS // int(SHAPES[shape]) if what == "node" else KILLS  # of two nodes of three
+        options = [*source.choice(PROGRAMS), "--what", what, "--ranks-per-node", SHAPES[shape]]
+        options += ["--kills", str(deaths), "--every", "2" if disturb == "gil" else "0.6", "--seed", str(number)]
         options += ["--by", "kill,segv,kill,abort", "--disturb", disturb]
         file = Path(json_file).with_suffix(f".{os.getpid()}")
         command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", str(RANKS), sys.executable, str(BENCH), *options]
@@ -60,7 +62,7 @@ def main(jobs: int, seed: int, json_file: str) -> None:
         file.unlink()
         with Path(json_file).open("a") as out:
             out.write(json.dumps(record) + "\n")
-        kills += KILLS
+        kills += deaths
         found.setdefault((shape, disturb), []).extend(record["next_ms"])
     for (shape, disturb), times in sorted(found.items()):
         p50, p99, most = np.percentile(times, [50, 99, 100])

@@ -13,7 +13,8 @@ from pycollectives.slurm import profiles
 
 pytestmark = pytest.mark.timeout(800)
 
-COUNTS = Path(__file__).parent / "programs" / "counts.py"
+PROGRAMS = Path(__file__).parent / "programs"
+COUNTS = PROGRAMS / "counts.py"
 
 
 def counting(steps: int, stops: int = 0) -> list[object]:
@@ -237,6 +238,19 @@ def test_a_rank_dies_in_a_training_that_continues(jobs, at_least):
     assert (summary["finished"], summary["lost"]) == (True, [1] if at_least == 1 else []), jobs.log(job)
     assert ("=== queued again" in jobs.log(job)) == (at_least == 3)
     assert "=== status 0" in jobs.log(job)
+
+
+def test_a_spare_replaces_a_dead_rank(jobs):
+    """The members are on both nodes, and the spare is the last rank."""
+    program = PROGRAMS / "spare.py"
+    options = ["-p", "gh", "--nodes", 2, *MPIRUN, "--on-failure", "continue", "--spares", 1, "--wait"]
+    done = jobs.command("submit", *options, "--", "python", program, "{results}")
+    assert (done.returncode, done.stderr) == (0, ""), jobs.logs()
+    result = jobs.result(done.stdout.strip())
+    assert (result["members"], result["lost"]) == ([0, 1], [1])
+    first, second, spare = result["hosts"]
+    assert spare in (first, second)
+    assert first != second or not jobs.cluster.has_host_names, result
 
 
 def test_a_signal_that_comes_before_the_program(jobs):

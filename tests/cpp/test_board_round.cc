@@ -60,7 +60,7 @@ BoardShape shape_of_two() {
 
 /// A round of rank 0 alone, which contributes this and is given the result.
 void make_round(Board& board, Sums& memory, RoundNumber round, double contribution) {
-  std::unique_lock<RobustMutex> lock(board.mutex());
+  std::unique_lock<BoardMutex> lock(board.mutex());
   BoardSlot& own = board.ranks().own();
   own.deposit = board.buffers().take();
   for (std::size_t i = 0; i < kCount; ++i) Sums::value(board.buffers().data(own.deposit), i) = contribution;
@@ -86,7 +86,7 @@ PYC_TEST(a_rank_may_leave_while_a_round_is_added_to_its_total) {
   make_round(first, memory, 1, 5);
   BufferNumber taken = kNoBuffer;
   memory.before_fill = [&] {
-    const std::unique_lock<RobustMutex> lock(second.mutex());
+    const std::unique_lock<BoardMutex> lock(second.mutex());
     second.ranks().own().owed = 0;
     second.records().give(0, second.completed());
     second.ranks().leave(true);
@@ -109,7 +109,7 @@ PYC_TEST(results_that_everybody_has_are_released) {
   Board second(shared, shape, 1, false);
   Sums memory;
   {
-    const std::unique_lock<RobustMutex> lock(second.mutex());
+    const std::unique_lock<BoardMutex> lock(second.mutex());
     second.ranks().own().owed = 0;
     second.ranks().leave(true);
   }
@@ -132,7 +132,7 @@ PYC_TEST(a_result_is_given_although_a_rank_dies_while_it_is_computed) {
   Results results(memory, second, 8);
   Call call;
   call.round = 1;
-  std::unique_lock<RobustMutex> lock(second->mutex());
+  std::unique_lock<BoardMutex> lock(second->mutex());
   Results::Given given = results.collect(call);
   results.publish(std::move(given), lock);
   PYC_CHECK(!lock.owns_lock());

@@ -48,6 +48,22 @@ def test_every_mode_is_measured(tmp_path, ranks, ranks_per_node, graph, diameter
     assert measured[5]["ideal_speedup"] > 1.2, measured[5]
 
 
+def test_the_serial_graph_is_slower(tmp_path):
+    """Nothing travels while a rank computes, so that one slow rank of four delays its neighbors in each iteration."""
+    measured = {}
+    for computation in ("parallel", "serial"):
+        path = tmp_path / f"{computation}.jsonl"
+        options = ("--computation", computation, "--mode", "standard", "--graph", "ring", "--slowdown", "random:8")
+        outcome = hop(4, *options, "--compute-ms", 10, "--model-bytes", 4e4, "--iterations", 40, "--json", path)
+        assert outcome.status == 0
+        assert f"computation {computation}" in outcome.out
+        (measured[computation],) = (json.loads(line) for line in path.read_text().splitlines())
+    assert [record["computation"] for record in measured.values()] == ["parallel", "serial"]
+    ideal = {name: record["ideal_iterations_per_s"] for name, record in measured.items()}
+    assert ideal["serial"] < 0.9 * ideal["parallel"]
+    assert measured["serial"]["iterations_per_s"] < 0.95 * measured["parallel"]["iterations_per_s"]
+
+
 WRONG = [
     (("--mode", "quick"), "expected standard, notify-ack, backup:N"),
     (("--slowdown", "random:x"), "expected random:FACTOR"),

@@ -155,7 +155,7 @@ def test_the_changes_on_a_page_lead_to_the_example(page, example):
 
 @a_pair
 def test_the_program_of_the_page_on_solvers(ranks, tmp_path):
-    program, _ = blocks("solver.md", "python")
+    program, _, _ = blocks("solver.md", "python")
     (tmp_path / "program.py").write_text(program)
     said = output(ranks, tmp_path / "program.py")
     found = {tuple(numbers(f"rank {rank}: residual N after N sweeps", said)) for rank in range(ranks)}
@@ -166,7 +166,7 @@ def test_the_program_of_the_page_on_solvers(ranks, tmp_path):
 @several
 def test_the_program_of_that_page_with_data_of_each_rank(ranks, tmp_path):
     """The answer is that of all measurements at once, whatever rank is slow."""
-    _, program = blocks("solver.md", "python")
+    _, program, _ = blocks("solver.md", "python")
     slow = program.replace("            mine =", "            time.sleep(0.002 * (comm.rank == 1))\n            mine =")
     assert slow != program
     data = [np.random.default_rng(rank) for rank in range(ranks)]
@@ -179,6 +179,23 @@ def test_the_program_of_that_page_with_data_of_each_rank(ranks, tmp_path):
         found = re.search(rf"rank {rank}: gradient \S+, weights \[(.*)\]", said)
         assert found, said
         assert np.abs(np.array(found[1].split(), float) - answer).max() < 2e-6, (said, answer)
+
+
+@several
+def test_the_program_of_that_page_whose_ranks_take_pieces_of_work(ranks, tmp_path):
+    """Rank 1 is slow, and takes fewer; together they count each piece once."""
+    _, _, program = blocks("solver.md", "python")
+    slow = program.replace("        points =", "        time.sleep(0.005 * (comm.rank == 1))\n        points =")
+    assert slow != program
+    (tmp_path / "program.py").write_text("import time\n" + slow)
+    said = output(ranks, tmp_path / "program.py")
+    found = [numbers(f"rank {rank}: N from N points, N steps", said) for rank in range(ranks)]
+    assert {tuple(each[:2]) for each in found} == {tuple(found[0][:2])}, said
+    assert found[0][1] == 200_000
+    assert abs(found[0][0] - np.pi) < 0.05
+    steps = [each[2] for each in found]
+    assert sum(steps) == 200
+    assert steps[1] == min(steps)
 
 
 def test_the_program_of_the_page_on_learning_rates(tmp_path):

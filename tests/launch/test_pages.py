@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
-from launcher import mpirun
+from launcher import environment, launcher, mpirun
 from nightly import nightly_unless
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,3 +100,33 @@ def test_the_programs_with_neighbors_end_with_one_model(program, ranks, tmp_path
     outcome = mpirun(ranks, str(tmp_path / "program.py"), limit=60, PYC_STALL_WARNING="10")
     assert (outcome.status, outcome.err) == (0, "")
     assert [outcome.said(rank) for rank in range(ranks)] == [["True True"]] * ranks
+
+
+@pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
+def test_ranks_that_are_killed_by_hand():
+    """The commands of the page, as in four terminals; once more, which ends the job, for the last rank."""
+    section = (ROOT / "docs/howto/after-a-death.md").read_text().partition("\n## Kill a rank yourself\n")[2]
+    start, kill, shown = re.findall(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    folder = Path(sys.executable).parent
+    job = subprocess.Popen(
+        ["timeout", "--kill-after=5", "60", *shlex.split(start.replace("\\\n", " "))],
+        cwd=ROOT,
+        env=environment(PATH=f"{folder}:/usr/bin:/bin"),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        lines = iter(job.stdout.readline, "")
+        for _ in range(4):
+            assert re.fullmatch(r"rank \d: process \d+\n", next(lines))
+        for line in [*shown.splitlines(), ""]:
+            time.sleep(0.3)  # a death while the collective is made is not on the page
+            # No job of others on this machine: the ranks are in the session of their launcher.
+            subprocess.run([*shlex.split(kill), "--session", str(job.pid)], check=True, timeout=20)
+            if line:
+                assert next(lines).split(":")[1] == f"{line.split(':')[1]}\n"
+        assert next(lines, None) is None
+        job.wait(timeout=60)
+    finally:
+        job.terminate()

@@ -113,6 +113,21 @@ def test_new_processes_replace_the_dead(tmp_path, heal):
         assert record["kill_to_next_ms"]["p50"] < record["kill_to_full_ms"]["p50"] / 2, record
 
 
+@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+def test_ranks_die_and_are_replaced_for_a_minute(tmp_path):
+    """Every contribution of a survivor counts once, which the benchmark checks, and no rank's memory grows."""
+    options = ["--kills", "17", "--every", "3.5", "--heal", "respawn", "--json", str(tmp_path / "survive.jsonl")]
+    command = [*launcher(), *WITH_RESPAWN, "-n", "8", sys.executable, str(BENCH), *options]
+    job = run(command, limit=240, env=environment())
+    assert job.status == 0, job
+    (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
+    assert (record["wrong"], record["verified"], record["kills"], record["ranks"]) == (0, True, 17, 8)
+    assert job.seconds > 50, job
+    assert record["growth_mb"] < 15, record
+
+
 @pytest.mark.parametrize(
     "program",
     nightly_unless(lambda program: program in ("hop", "server"), ["groups", "gossip", "hop", "server", "optimizer"]),

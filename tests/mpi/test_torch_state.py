@@ -124,6 +124,38 @@ def test_ranks_with_different_hyperparameters_get_those_of_rank_0(comm):
         assert is_same_on_all_ranks(comm, model, optimizer)
 
 
+def test_schedulers_continue_where_those_of_rank_0_are(comm):
+    def made(steps):
+        model = torch.nn.Linear(2, 1)
+        inner = torch.optim.SGD(model.parameters(), lr=1.0)
+        first = torch.optim.lr_scheduler.StepLR(inner, 3)
+        second = torch.optim.lr_scheduler.SequentialLR(
+            inner, [torch.optim.lr_scheduler.ExponentialLR(inner, 0.5) for _ in range(2)], [2]
+        )
+        for _ in range(steps):
+            inner.step()
+            second.step()
+            first.step()
+        return inner, (first, second)
+
+    expected, of_rank_0 = made(4)
+    inner, schedulers = made(4 if WORLD.rank == 0 else WORLD.rank % 3)
+    with eager(inner, comm, schedulers=schedulers) as optimizer:
+        for _ in range(3):
+            assert optimizer.param_groups[0]["lr"] == expected.param_groups[0]["lr"]
+            for each in (*of_rank_0, *schedulers):
+                each.step()
+        added = torch.nn.Parameter(torch.zeros(2))
+        if WORLD.rank == 0:
+            schedulers[0].step()
+        before = schedulers[0].state_dict()
+        optimizer.add_param_group({"params": [added]})  # its state is sent, and that of schedulers stays
+        assert schedulers[0].state_dict() == before
+    inner, schedulers = made(WORLD.rank)
+    with eager(inner, comm, schedulers=schedulers, broadcast_state=False):
+        assert schedulers[0].last_epoch == WORLD.rank
+
+
 def test_nothing_to_broadcast(comm):
     """No state, no model; and a model without buffers, whose parameters are all the optimizer's."""
     for options in ({}, {"model": torch.nn.Linear(2, 1)}):

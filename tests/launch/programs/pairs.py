@@ -5,6 +5,7 @@ pairs.py RANKS TOPOLOGY APART STEPS SEED VICTIM...: all elements of a rank's mod
 
 import random
 import time
+from os import environ
 
 import numpy as np
 from common import WORLD, arguments, say
@@ -35,11 +36,14 @@ with comm:
         if step % 10 == 9:
             mean = model.equalize()
             assert (mean == mean[0]).all(), mean
-            assert comm.mean(mean[0]) == mean[0], mean
+            assert comm.is_same_on_all_ranks(mean)
     survivors = comm.members
     assert model.statistics().applied == steps
     mean = model.equalize()
-    assert abs(mean[0] - steps) < 3, mean  # of one average and each death, a part may be lost
+    # Of one average and each death, a part may be lost. A rank that prints its stack before it dies takes part in
+    # averages and applies nothing.
+    lost = 3 if environ.get("DEATH_BY", "SIGKILL") == "SIGKILL" else 3 + 3 * len(victims)
+    assert abs(mean[0] - steps) < lost, mean
     assert (model.read() == mean).all()
     with comm.pairwise_averaging(np.zeros(count), topology=graph) as another:
         another.apply(np.ones(count))

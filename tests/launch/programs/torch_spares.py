@@ -42,16 +42,17 @@ with pc.Communicator(WORLD, on_failure="continue", timeout=30.0, **replaced_by) 
     groups = [{"params": model.counts.parameters()}, {"params": model.norm.parameters(), "momentum": 0.9}]
     inner = torch.optim.SGD(groups, lr=comm.size)
     schedule = torch.optim.lr_scheduler.LambdaLR(inner, [lambda _: 1.0, lambda step: 1e-3 / (1 + step)])
-    optimizer = EagerOptimizer(inner, comm, policy, model=model, bucket_bytes=8, **json.loads(options))
+    optimizer = EagerOptimizer(
+        inner, comm, policy, model=model, schedulers=[schedule], bucket_bytes=8, **json.loads(options)
+    )
     step = 0
 
-    def restore(state: dict) -> None:
+    def restore(number: int) -> None:
         """Continue at the step of another rank."""
         global step
-        step = state["step"]
-        schedule.load_state_dict(state["schedule"])
+        step = number
 
-    comm.state(lambda: {"step": step, "schedule": schedule.state_dict()}, restore)
+    comm.state(lambda: step, restore)
     begun = step
     while step < int(steps):
         if float(seconds) > 0 and comm.epoch >= int(epoch or 0):

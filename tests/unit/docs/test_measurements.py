@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import mpi4py
 import pytest
 
@@ -29,6 +32,10 @@ from measurements import (  # noqa: E402
 RECORD = '{"bench": "skew", "commit": "0123456789ab", "mpi": "Open MPI v5.0.11", "machine": "AMD EPYC, 2 cores, Linux"}'
 
 
+BENCH = DOCS.parent / "bench"
+sys.path.insert(0, str(BENCH))
+
+
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
     command = ["git", *identity, "-C", str(folder), *arguments]
@@ -45,6 +52,30 @@ def checkout(tmp_path: Path) -> Path:
     git(root, "add", ".")
     git(root, "commit", "--quiet", "-m", "first")
     return root
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_the_options_of_a_measurement_exist(name):
+    script, *options = MEASUREMENTS[name].script
+    path = DOCS.parent / script
+    if path.parent != BENCH:
+        assert path.is_file()
+        return
+    if path.stem == "overlap":
+        pytest.importorskip("torch")
+    if any("torchft" in option for option in options):
+        pytest.importorskip("torchft")
+    made = runpy.run_path(str(path)).values()
+    (command,) = (each for each in made if isinstance(each, click.Command) and each.name == path.stem)
+    assert command.make_context(path.stem, options).params
+
+
+def test_both_activations_are_measured_where_each_rank_is_a_node():
+    for activation in ("dissemination", "tree"):
+        command = MEASUREMENTS[f"hosts-skew-{activation}"].command(Path("lines"))
+        assert command[:2] == ["tools/hosts", "2x4"]
+        options = dict(itertools.pairwise(command))
+        assert (options["--activation"], options["--ranks-per-node"]) == (activation, "1")
 
 
 def test_a_clean_checkout_whose_sources_were_built_is_measured(checkout):

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from pycollectives.commands.experiments import experiments
 from pycollectives.experiments import report, runner
+from pycollectives.experiments.benchmarks import MEASURED
 from pycollectives.experiments.experiment import catalogue, find
 from pycollectives.experiments.ideal import ideal_steps_per_s
 from pycollectives.experiments.runner import _until, compare, require
@@ -53,6 +54,26 @@ def test_what_the_catalogue_names_is_there(experiment):
             registry.find(choice)
         assert settings.model.name in MODELS.names
         assert settings.batch % experiment.ranks == 0
+
+
+@pytest.mark.parametrize("experiment", catalogue(), ids=lambda one: one.name)
+def test_experiments_that_claims_rest_on_have_three_seeds(experiment):
+    assert experiment.seeds == (1, 2, 3)
+
+
+@pytest.mark.parametrize("name", ["digits-latest", "lstm-latest"])
+def test_eager_sgd_as_published_keeps_the_newest_result_and_makes_replicas_equal(name):
+    """Solo and majority, at two rates, and solo without the periodic synchronization of models (section 7.2.2)."""
+    jobs = [job.settings for job in find(name).jobs if job.settings.method.options.get("missed") == "latest"]
+    plans = [Plan.of(settings, rank=0, ranks=8) for settings in jobs]
+    equalized = {
+        (settings.method.options["policy"], str(settings.optimizer), bool(plan.settle_every < plan.steps))
+        for settings, plan in zip(jobs, plans, strict=True)
+    }
+    rates = {optimizer for _, optimizer, _ in equalized}
+    assert len(rates) == 2
+    assert {(policy, rate, True) for policy in ("solo", "majority") for rate in rates} < equalized
+    assert {policy for policy, _, is_equalized in equalized if not is_equalized} == {"solo"}
 
 
 @pytest.mark.nightly
@@ -142,7 +163,7 @@ def test_an_ideal_of_ad_psgd_waits_for_nobody():
     assert ideal("ad-psgd", np.array([[0.1, 0.3], [0.3, 0.2]])) == pytest.approx(2 / 0.5)
 
 
-@pytest.mark.parametrize("name", ["elastic", "ringmaster", "servers"])
+@pytest.mark.parametrize("name", ["elastic", "elastic-lookahead", "ringmaster", "servers"])
 def test_every_server_of_the_catalogue_has_an_ideal(name):
     """Zero-cost communication: nobody is faster than the rank that works longest."""
     experiment = find(name)
@@ -198,9 +219,10 @@ def test_a_result_of_what_a_job_was_before_is_not_its_own():
 
 
 def test_the_list_has_every_figure():
-    said = CliRunner().invoke(experiments, ["list"]).output
+    said = CliRunner().invoke(experiments, ["list"], env={"COLUMNS": "300"}).output
     assert all(one.name in said for one in catalogue())
-    assert "Fig. 9 is a benchmark: mpirun -n 32 python -m pycollectives bench skew" in said
+    lines = [re.split(r"  +", line.strip()) for line in said.splitlines()[-len(MEASURED) :]]
+    assert lines == [[of.figure, str(of.ranks or "-"), of.command, of.title] for of in MEASURED]
 
 
 def read(tmp_path, text):

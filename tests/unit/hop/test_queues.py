@@ -184,6 +184,7 @@ def test_what_is_refused():
     def program(comm):
         for arguments, text in [
             ({"owner": 3}, "owner"), ({"owner": 0, "senders": [0, 1]}, "senders: expected ranks other than the owner"),
+            ({"owner": 0, "senders": [1, 1]}, r"senders: expected different ranks, got \[1, 1\]"),
             ({"owner": 0, "senders": [7]}, "senders"), ({"owner": 0, "max_ig": 0}, "max_ig"),
         ]:  # fmt: skip
             with pytest.raises((ValueError, pc.MismatchError), match=text):

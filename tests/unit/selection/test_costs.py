@@ -26,7 +26,7 @@ def _no_table(tmp_path, monkeypatch):
 def communicators(costs, ranks_per_node=1):
     engines = core.Engine.loopback(len(costs))
     return [
-        pc.Communicator.from_engine(engine, ranks_per_node=ranks_per_node, timeout=60.0, costs=of_rank)
+        pc.Communicator._from_engine(engine, ranks_per_node=ranks_per_node, timeout=60.0, costs=of_rank)
         for engine, of_rank in zip(engines, costs, strict=True)
     ]
 
@@ -49,7 +49,7 @@ def test_messages_are_timed_over_the_engines_transport():
     assert latency > 0
     assert overhead > 0
     assert gap_per_byte >= 0
-    comms = [pc.Communicator.from_engine(engine, timeout=60.0) for engine in engines]
+    comms = [pc.Communicator._from_engine(engine, timeout=60.0) for engine in engines]
     assert run_ranks(comms, total) == [4.0] * 4  # nothing of it is left on the way
 
 

@@ -137,6 +137,26 @@ def test_ranks_that_may_die():
         profiles.built_in("generic", {"on_failure": "ignore"})
 
 
+def test_spares_are_further_ranks_on_the_same_nodes():
+    def rendered(spares):
+        options = ["--nodes", 4, "--tasks-per-node", 2, "--launcher", "mpirun", "--on-failure", "continue"]
+        done = run("render", *options, *(["--spares", spares] if spares else []), "--", "python", "program.py")
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert {"--nodes=4", "--ntasks=10", "--ntasks-per-node=3"} <= {*directives(rendered(2))}
+    assert {"--nodes=4", "--ntasks=13", "--ntasks-per-node=4"} <= {*directives(rendered(5))}
+    assert "\nexport PYC_SPARES=2\n" in rendered(2)
+    assert ' --map-by node -n "$SLURM_NTASKS")' in rendered(2)
+    without = rendered(0)
+    assert {"--ntasks=8", "--ntasks-per-node=2"} <= {*directives(without)}
+    assert "SPARES" not in without
+    assert "--map-by" not in without
+    assert refused("render", "--spares", 1, "--", "true") == "spares: expected 0 with on_failure 'raise', got 1"
+    options = ["--launcher", "mpirun", "--on-failure", "continue", "--spares=-1"]
+    assert refused("render", *options, "--", "true") == "spares: expected an integer of at least 0, got -1"
+
+
 def test_gpu_memory_is_not_sent_from_nodes_without():
     script = scripts.render(profiles.built_in("piz-daint", {"constraint": "mc"}), [COMMAND])
     assert "MPICH_RDMA_ENABLED_CUDA" not in script
@@ -413,7 +433,7 @@ def test_the_commands_of_the_documentation(tmp_path):
     [profile] = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "cluster.toml").write_text(profile)
     commands = re.findall(r"^```\n(python -m pycollectives slurm .*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(commands) == 4
+    assert len(commands) == 5
     environment = {**os.environ, **stand_in(tmp_path, "cat > script; bash -n script")}
     for command in commands:
         words = shlex.split(command.replace("\\\n", ""))[1:]

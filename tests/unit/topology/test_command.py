@@ -27,6 +27,7 @@ Topology ring-based of 6 ranks, 9 edges
   bipartite          yes
   symmetric          yes
   uniform weights    rows and columns sum to 1
+  gap of Hop         1.0000
   rho                0.8333
   chi1, chi2         1, 0.8333
 

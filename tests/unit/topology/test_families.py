@@ -86,6 +86,25 @@ def test_two_levels(nodes, between):
 
 
 @pytest.mark.parametrize(
+    ("nodes", "between"),
+    [
+        ([0, 0], set()),
+        ([0, 1], {(0, 1)}),
+        ([0, 0, 1, 1], {(1, 2), (0, 3)}),
+        ([0, 0, 0, 0, 1, 1, 2, 2], {(1, 4), (5, 6), (0, 7)}),
+        ([0, 1, 0, 2, 1, 3], {(1, 2), (3, 4), (3, 5), (0, 5)}),
+    ],
+)
+def test_two_levels_whose_links_end_at_two_ranks(nodes, between):
+    graph = topology.two_level(nodes, gates=2)
+    ranks = range(len(nodes))
+    within = {(a, b) for a in ranks for b in ranks if a != b and nodes[a] == nodes[b]}
+    assert edges(graph) == within | between | {(b, a) for a, b in between}
+    with pytest.raises(ValueError, match="gates: expected at most 2"):
+        topology.two_level(nodes, gates=3)
+
+
+@pytest.mark.parametrize(
     ("nodes", "kind", "text"),
     [
         ([], ValueError, "two-level: ranks: expected at least 1"),
@@ -232,6 +251,10 @@ def test_drawings():
 def test_two_levels_by_name():
     found, expected = topology.by_name("two-level:3", 8), topology.two_level([0, 0, 0, 1, 1, 1, 2, 2])
     assert found.matrix().tolist() == expected.matrix().tolist()
-    for name in ("two-level", "two-level:0", "two-level:x"):
+    uneven = topology.by_name("two-level:4+2+2:2", 8)
+    assert edges(uneven) == edges(topology.two_level([0, 0, 0, 0, 1, 1, 2, 2], gates=2))
+    for end in ("", ":", ":0", ":x", ":4:3", ":4+0", ":4:1:1"):
         with pytest.raises(ValueError, match="expected two-level:K, with K ranks per node"):
-            topology.by_name(name, 8)
+            topology.by_name(f"two-level{end}", 8)
+    with pytest.raises(ValueError, match="expected nodes of 8 ranks together, got 'two-level:4\\+2', of 6"):
+        topology.by_name("two-level:4+2", 8)

@@ -153,6 +153,20 @@ def of_a_kind_of_its_own(inner):
     inner.state[inner.param_groups[0]["params"][0]] = {"exp_avg": torch.zeros(2).as_subclass(Quantized)}
 
 
+def test_schedulers_that_are_refused():
+    def program(comm):
+        inner, other = sgd(weights(2)), sgd(weights(2))
+        constant = torch.optim.lr_scheduler.ConstantLR
+        for schedulers, got in (([constant(other)], "ConstantLR of another one"), ([constant(inner), 0.5], "0.5")):
+            text = f"schedulers: expected learning-rate schedulers of the wrapped optimizer, got {got}"
+            with pytest.raises(ValueError, match=text):
+                eager(inner, comm, schedulers=schedulers)
+        with pytest.raises(pc.MismatchError, match="schedulers: ConstantLR on rank 0, StepLR on rank 1"):
+            eager(inner, comm, schedulers=[torch.optim.lr_scheduler.StepLR(inner, 1) if comm.rank else constant(inner)])
+
+    ranks(2, program)
+
+
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
