@@ -172,8 +172,8 @@ class ParameterServer(Collective[ParameterServerArguments]):
         RankFailedError
             Ranks have died; the text names them.
         RuntimeError
-            This rank is no worker, another thread is in a call of this object, or the update function has raised on a
-            server.
+            This rank is not a worker, another thread is in a call of this object, or the update function has raised on
+            a server.
         ClosedError
             This rank has left.
         """
