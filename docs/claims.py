@@ -14,6 +14,7 @@ from tables import markdown, read_results
 
 from pycollectives import topology
 from pycollectives.experiments import report
+from pycollectives.simulation.theory import gap_between_others
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -196,22 +197,9 @@ def aware_graphs() -> Found:
     return f"{rates[1] / rates[0]:.2f}x the iterations/s (`hosts-hop`)", rates[1] > rates[0]
 
 
-def gap_without_loops(graph: topology.Topology) -> float:
-    """Return 1 - lambda_2 of the uniform weights without a rank's own."""
-    adjacency = np.zeros((graph.size, graph.size))
-    for rank in range(graph.size):
-        peers = [peer for peer in graph.in_neighbors(rank) if peer != rank]
-        adjacency[rank, peers] = 1 / len(peers)
-    return float(1 - np.sort(np.linalg.eigvals(adjacency).real)[-2])
-
-
 def gaps() -> Found:
-    nodes = [0, 0, 0, 0, 1, 1, 2, 2]
-    within = [(a, b) for a in range(8) for b in range(8) if a != b and nodes[a] == nodes[b]]
-    between = [(0, 4), (5, 6), (7, 1)]  # at two workers of each machine
-    edges = [*within, *between, *((b, a) for a, b in between)]
-    graphs = (topology.ring_based(8), topology.two_level(nodes), topology.Topology(8, edges))
-    found = [gap_without_loops(graph) for graph in graphs]
+    names = ("ring-based", "two-level:4+2+2", "two-level:4+2+2:2")
+    found = [gap_between_others(topology.by_name(name, 8)) for name in names]
     return ", ".join(f"{gap:.4f}" for gap in found), bool(np.allclose(found, (0.6667, 0.2682, 0.2688), atol=1e-4))
 
 

@@ -22,4 +22,4 @@ class Queue(Collective[ArgumentsT]):
 
     def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:
         if self._context.communicator.rank not in ranks:
-            raise ValueError(f"{self.name}: {call} is for {what}, rank {', '.join(map(str, ranks))}, not for this one")
+            raise RuntimeError(f"{self.name}: {call} is for {what}, rank {', '.join(map(str, ranks))}, not for this one")

@@ -79,7 +79,9 @@ class TokenQueue(Queue[TokenQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, this rank is not the owner, or the queue would have more than 2^62 tokens.
+            An argument is refused, or the queue would have more than 2^62 tokens.
+        RuntimeError
+            This rank is not the owner.
         ClosedError
             This rank has left.
         """
@@ -99,11 +101,11 @@ class TokenQueue(Queue[TokenQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, or this rank is not the taker.
+            An argument is refused.
         StallError
             The queue does not have enough tokens in time. No token is taken out.
         RuntimeError
-            Another thread is in a call of this object.
+            This rank is not the taker, or another thread is in a call of this object.
         ClosedError
             This rank has left.
         RankFailedError

@@ -115,11 +115,11 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `update` has a wrong count or dtype, or this rank is not a sender. Nothing is sent.
+            `update` has a wrong count or dtype. Nothing is sent.
         StallError
             The slot is not free in time; the text names the owner.
         RuntimeError
-            Another thread is in a call of this object.
+            This rank is not a sender, or another thread is in a call of this object.
         ClosedError
             This rank has left.
         RankFailedError
@@ -157,13 +157,13 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, this rank is not the owner, or it has asked for a later iteration before.
+            An argument is refused, or this rank has asked for a later iteration before.
         StallError
             Fewer updates arrive in time; the text names the senders and the iteration. No update is taken out.
         ClosedError
             All senders that could have sent more have left, or this rank has left.
         RuntimeError
-            Another thread is in a call of this object.
+            This rank is not the owner, or another thread is in a call of this object.
         RankFailedError
             Ranks have died.
         """

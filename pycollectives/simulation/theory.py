@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .mixing import mean_matrix, spectral_gap
-
 if TYPE_CHECKING:
     from ..topology.graph import Topology
 
@@ -54,22 +52,6 @@ def eager_rate_bound(
     return min(bounds)
 
 
-def rho_of_pairs(graph: Topology) -> float:
-    """Return AD-PSGD's rho of a symmetric graph: the second largest eigenvalue modulus of E[W^T W] (Assumption 1.3).
-
-    In each iteration a rank, drawn uniformly, averages with a neighbor, drawn uniformly.
-
-    >>> from pycollectives import topology
-    >>> round(rho_of_pairs(topology.complete(4)), 6)
-    0.666667
-    """
-    pairs = [(rank, peer) for rank in range(graph.size) for peer in graph.in_neighbors(rank) if peer != rank]
-    degree = {rank: sum(1 for other, _ in pairs if other == rank) for rank in range(graph.size)}
-    shares = [1 / (graph.size * degree[rank]) for rank, _ in pairs]
-    weighted = [share * mean_matrix([pair], graph.size) for share, pair in zip(shares, pairs, strict=True)]
-    return 1 - spectral_gap(np.sum(weighted, axis=0))
-
-
 def gap_between_others(graph: Topology) -> float:
     """Return Hop's spectral gap: 1 - lambda_2 of uniform weights of the neighbors (Figure 21).
 
@@ -106,7 +88,7 @@ class PairwiseProblem(NamedTuple):
         T, the most iterations between the read of a model and the update by its gradient. Each update of any rank is an
         iteration.
     rho
-        Of the graph: `Topology.rho` or `rho_of_pairs`; less than 1.
+        Of the graph: `Topology.rho`; less than 1.
     excess
         f(x_0) - f(x*), of the loss at the beginning over the least one.
     """

@@ -20,6 +20,7 @@ def played_context(
         is_recovering=False,
         is_joining=False,
         is_installed=True,
+        check_installed=lambda: None,
         failed=None,
         recover=recover,
         members=members,

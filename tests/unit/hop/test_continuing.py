@@ -67,7 +67,13 @@ def played(monkeypatch):
             raise RankFailedError("rank 2 has died", [2])
 
     membership = SimpleNamespace(
-        epoch=0, is_recovering=False, is_joining=False, is_installed=True, failed=None, recover=recover
+        epoch=0,
+        is_recovering=False,
+        is_joining=False,
+        is_installed=True,
+        check_installed=lambda: None,
+        failed=None,
+        recover=recover,
     )
     context = SimpleNamespace(
         membership=membership,

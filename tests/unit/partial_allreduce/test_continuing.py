@@ -129,7 +129,14 @@ def sums(engines):
 
 
 def make(*, is_joining=False, **options):
-    membership = SimpleNamespace(epoch=0, is_recovering=False, is_joining=is_joining, is_installed=True, failed=None)
+    membership = SimpleNamespace(
+        epoch=0,
+        is_recovering=False,
+        is_joining=is_joining,
+        is_installed=True,
+        check_installed=lambda: None,
+        failed=None,
+    )
     membership.recovered = []
     membership.recover = lambda error, epoch, deadline: membership.recovered.append((error.ranks, epoch))
     context = SimpleNamespace(

@@ -14,7 +14,6 @@ from pycollectives.simulation.theory import (
     pairwise_bound,
     pairwise_rate,
     pairwise_rate_bound,
-    rho_of_pairs,
 )
 
 
@@ -52,7 +51,7 @@ def test_rho_is_of_the_mean_of_random_averages(name):
         rank = int(draws.integers(size))
         pairs.append((rank, int(draws.choice(graph.in_neighbors(rank)))))
     sampled = 1 - mixing.spectral_gap(mixing.mean_matrix(pairs, size))
-    assert rho_of_pairs(graph) == pytest.approx(sampled, abs=0.01)
+    assert graph.rho() == pytest.approx(sampled, abs=0.01)
 
 
 @pytest.mark.parametrize("name", ["ring", "two-level:5"])
@@ -71,7 +70,7 @@ def test_rho_is_how_much_of_the_slowest_distance_a_step_keeps(name):
                 averaged[[rank, peer]] = values[[rank, peer]].mean()
                 mean += averaged / (8 * len(peers))
         kept, values = float(values @ mean), mean
-    assert rho_of_pairs(graph) == pytest.approx(kept, abs=1e-6)
+    assert graph.rho() == pytest.approx(kept, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ QUADRATIC = PairwiseProblem(
     variance=0.0,
     spread=0.0,
     staleness=3,
-    rho=rho_of_pairs(topology.complete(4)),
+    rho=topology.complete(4).rho(),
     excess=0.0,
 )
 
