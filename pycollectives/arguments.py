@@ -33,7 +33,7 @@ MAX_NUMBER = 2**63 - 1
 
 
 def compared_as(statement: Callable[[Any], object]) -> Mapping[str, Any]:
-    """Return metadata of a field for which ranks compare `statement(value)`: a text, a number or None."""
+    """Return metadata of a field for which ranks compare `statement(value)`: a string, a number or None."""
     return {COMPARE: statement}
 
 
@@ -86,7 +86,7 @@ def as_given(default: object) -> Any:
 
 
 def one_of(*choices: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
-    """Return a validator of a field that is one of some texts."""
+    """Return a validator of a field that is one of some strings."""
 
     def check(_: Any, field: attrs.Attribute[Any], value: Any) -> None:
         checked_choice(field.name, value, choices)

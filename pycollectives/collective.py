@@ -67,7 +67,7 @@ RAISES = """
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """Counters of one rank since the collective was made; no other rank is asked.
+    """Counters of one rank since the collective was made, without communication.
 
     Attributes
     ----------
@@ -294,7 +294,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         if make is None:
             raise TypeError(
                 f"{self.name!r}: expected a partial allreduce, a partial reduce, averaging with neighbors or in pairs, "
-                f"or a parameter server, of arrays in host memory: calls from C have no {type(self).__name__} like this"
+                f"or a parameter server, of arrays in host memory: C cannot call a {type(self).__name__} like this"
             )
         handle: object = make(timeout=self._context.timeout)
         return handle

@@ -89,14 +89,14 @@ class Communicator:
         continues without the dead ranks. It supports arrays in host memory, and needs a job that outlives a rank.
         docs/howto/after-a-death.md has the rules.
     spares
-        With `on_failure="continue"`, the number of ranks, the highest of `comm`, that wait in the constructor. After a
-        death, one returns from it with the number of the dead rank: see `state`. The others raise `SystemExit` at the
-        end of the job.
+        With `on_failure="continue"`, how many ranks wait in the constructor; they are the highest ranks of `comm`.
+        After a death, one of them returns from the constructor with the number of the dead rank: see `state`. The
+        others raise `SystemExit` at the end of the job.
     respawn
         With `on_failure="continue"`, whether the survivors start the program again for each dead rank without a spare.
         The new process gets its number in the constructor. With True the survivors wait until it has joined. With
-        "background" they continue, and it joins during their calls when it has started. One communicator of a program
-        can have it.
+        "background" they continue, and it joins during their calls when it has started. Only one communicator per
+        program can use it.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
         there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of
@@ -356,7 +356,7 @@ class Communicator:
             The name of the call, for messages, such as "train".
         check
             Checks this rank's arguments, and returns an object whose `signature()` must be the same on all ranks: a
-            mapping of names to texts, numbers or None. If it raises, the call raises that error here after the other
+            mapping of names to strings, numbers or None. If it raises, the call raises that error here after the other
             ranks have received it.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.

@@ -278,7 +278,7 @@ class Context:
                 collective.flush(timeout=deadline.remaining())
 
     def leave(self) -> None:
-        """Leave all open collectives without waiting, also if one of them raises."""
+        """Leave all open collectives without waiting, even if one of them raises."""
         with contextlib.ExitStack() as stack:
             for part in self._parts.values():
                 stack.callback(part.close)
@@ -294,7 +294,7 @@ class Context:
         self.leave()
 
     def abort(self) -> int:
-        """Abort the open collectives, also if one raises; return the number of discarded contributions."""
+        """Abort the open collectives, even if one raises; return the number of discarded contributions."""
         discarded: list[int] = []
         with contextlib.ExitStack() as stack:
             for collective in reversed(self.open):

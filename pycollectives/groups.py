@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 USUAL_SIZE = 3
-"""Members of a group if the text of a generator gives no number."""
+"""Members of a group if the string of a generator gives no number."""
 
 
 def node_of_each(size: int, ranks_per_node: int) -> list[int]:
@@ -87,7 +87,7 @@ class RandomGroups(GeneratedGroups):
         one P-Reduce. False: each request makes a new group, and the worker's pending groups are performed before it
         (4.1).
     connectivity
-        Number of each worker's newest groups to look at. If they do not connect all of their workers, the next group
+        Number of each worker's newest groups to check. If they do not connect all of their workers, the next group
         is chosen to connect them (P-Reduce, SIGMOD 2021). None: no check.
 
     >>> RandomGroups(size=4)
@@ -106,7 +106,7 @@ class SmartGroups(GeneratedGroups):
     Parameters
     ----------
     size
-        Members of a group, >= 2. If a division leaves one worker over, one group has one member more.
+        Members of a group, >= 2. If a division leaves one worker over, one group gets one more member.
     seed
         0 <= seed < 2**64, the same on all ranks.
     inter_intra
@@ -314,9 +314,9 @@ GENERATORS: dict[str, type[GeneratedGroups]] = {
 
 
 def as_groups(groups: object, size: int) -> AnyGroups:
-    """Return the generator or rule of groups for `size` workers, given as an object or as a text.
+    """Return the generator or rule of groups for `size` workers, given as an object or a string.
 
-    The texts are "smart", "punctual" and "random", with the members of a group such as "smart:4" (default: 3, or all
+    The strings are "smart", "punctual" and "random", with the members of a group such as "smart:4" (default: 3, or all
     workers if there are fewer), and "static:N" for N ranks on each node.
 
     Raises
@@ -331,7 +331,7 @@ def as_groups(groups: object, size: int) -> AnyGroups:
         groups = _parse(groups, size)
     if not isinstance(groups, (GeneratedGroups, StaticGroups)) or type(groups) is GeneratedGroups:
         raise TypeError(
-            f"groups: expected an object such as SmartGroups() or StaticGroups(4), or its text, got {groups!r}"
+            f"groups: expected an object such as SmartGroups() or StaticGroups(4), or its string, got {groups!r}"
         )
     groups.check(size)
     return groups

@@ -211,7 +211,9 @@ class PartialRequest(Request):
         return None if self._round is None else self._round.default_timeout
 
     def Free(self, *, timeout: float | None = None) -> None:
-        """Free the request: leave its collective without a flush. The last one on an mpi4py communicator waits for all.
+        """Free the request: leave its collective without a flush.
+
+        Freeing the last request on an mpi4py communicator waits for all ranks.
 
         Parameters
         ----------
@@ -289,7 +291,7 @@ class _Shared:
 
     @classmethod
     def of(cls, comm: MPI.Comm | None, deadline: Deadline) -> _Shared:
-        """Return the shared communicator of `comm`, made at first use; count one user more."""
+        """Return the shared communicator of `comm`, made at first use, and add one user."""
         from .support.native import MPI
 
         comm = MPI.COMM_WORLD if comm is None else comm
@@ -301,7 +303,7 @@ class _Shared:
         return kept
 
     def join(self) -> bool:
-        """Count one user more; False if the last one has left."""
+        """Add one user; return False if the last user has left."""
         with _lock:
             if self.users == 0 or self.communicator.closed:
                 return False
@@ -309,7 +311,7 @@ class _Shared:
             return True
 
     def release(self, timeout: float | None = None) -> None:
-        """Count one user less. The last closes the communicator; after `StallError` it calls this again."""
+        """Remove one user. The last user closes the communicator; after `StallError` it calls this again."""
         with _lock:
             self.users = max(0, self.users - 1)
             if self.users > 0:

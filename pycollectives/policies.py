@@ -55,7 +55,7 @@ class Policy(Declared):
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """Return True if a rank of `size` can wait although all made equally many calls: late calls do not arrive."""
+        """Return True if a rank of `size` can wait although all ranks made the same number of calls."""
         return size > 1
 
 
@@ -239,7 +239,7 @@ def _grace(text: str) -> float | Literal["auto"]:
 
 
 def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return the policy for its text on a command line.
+    """Return the policy for its string, as on a command line.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
     Raises
     ------
     ValueError
-        The text is not one of these.
+        The string is not one of these.
 
     >>> parse("quorum:4:0.001")
     Quorum(k=4, grace=0.001)
@@ -287,12 +287,12 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
 
 
 def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return a policy that is given as an object, or as a text that `parse` takes with this `seed`.
+    """Return a policy that is given as an object, or as a string that `parse` takes with this `seed`.
 
     Raises
     ------
     TypeError, ValueError
-        `policy` is neither a policy nor such a text.
+        `policy` is neither a policy nor such a string.
 
     >>> as_policy("quorum:2")
     Quorum(k=2, grace=0.0)
@@ -300,5 +300,5 @@ def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
     if isinstance(policy, str):
         return parse(policy, seed=seed)
     if not isinstance(policy, Policy) or type(policy) is Policy:
-        raise TypeError(f"policy: expected an object such as Solo() or Quorum(4), or its text, got {policy!r}")
+        raise TypeError(f"policy: expected an object such as Solo() or Quorum(4), or its string, got {policy!r}")
     return policy

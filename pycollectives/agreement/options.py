@@ -198,11 +198,11 @@ class _OverMpi:
                     if deadline.passed:
                         raise StallError(
                             f"{what}: some ranks did not call it within {timeout:g} s, or gave up earlier (it is "
-                            "collective, and MPI does not tell which); no collective works on that communicator now"
+                            "collective, and MPI does not report which); no collective works on that communicator now"
                         )
                     if warning.is_due():
                         warning.say(
-                            what, "some ranks have not called it (it is collective, and MPI does not tell which)"
+                            what, "some ranks have not called it (it is collective, and MPI does not report which)"
                         )
                     passes += 1
                     time.sleep(0 if passes <= 20 else min(1e-5 * passes, 5e-3))
@@ -242,9 +242,9 @@ def _check_usable(comm: object) -> None:
     if not isinstance(comm, MPI.Comm):
         raise TypeError(f"comm: expected an mpi4py communicator such as MPI.COMM_WORLD, got {comm!r}")
     if not MPI.Is_initialized():
-        raise RuntimeError("MPI is not initialised: call MPI.Init_thread(MPI.THREAD_MULTIPLE) first")
+        raise RuntimeError("MPI is not initialized: call MPI.Init_thread(MPI.THREAD_MULTIPLE) first")
     if MPI.Is_finalized():
-        raise RuntimeError("MPI is finalised: no communicator can be made any more")
+        raise RuntimeError("MPI is finalized: no communicator can be made anymore")
     if comm == MPI.COMM_NULL:
         raise ValueError("comm: expected a communicator that this rank belongs to, got MPI.COMM_NULL")
     if comm.Is_inter():
@@ -262,8 +262,8 @@ def _warn_of_singletons() -> None:
     announced, variable = next(((os.environ[name], name) for name in LAUNCHERS if name in os.environ), ("1", ""))
     if MPI.COMM_WORLD.size == 1 and announced.isdecimal() and int(announced) > 1:
         warnings.warn(
-            f"{variable} says {announced} ranks, MPI.COMM_WORLD has 1: every rank works alone, since the launcher does "
-            f"not belong to {LIBRARY}; use that MPI's own mpirun, or srun --mpi=pmix",
+            f"{variable} gives {announced} ranks, MPI.COMM_WORLD has 1: every rank works alone, since the launcher "
+            f"does not belong to {LIBRARY}; use that MPI's own mpirun, or srun --mpi=pmix",
             RuntimeWarning,
             stacklevel=6,  # the user's call of Communicator
         )
@@ -276,6 +276,6 @@ def _check_thread_level(argument: str) -> None:
     if level < MPI.THREAD_MULTIPLE:
         other = "respawn=True" if argument.startswith("respawn") else "progress='caller'"
         raise RuntimeError(
-            f"{argument}: expected MPI initialised with MPI_THREAD_MULTIPLE (mpi4py's default: see "
-            f"mpi4py.rc.thread_level), got {THREAD_LEVELS[level]}; use that level, or {other}"
+            f"{argument}: expected MPI initialized with MPI_THREAD_MULTIPLE (mpi4py's default: see "
+            f"mpi4py.rc.thread_level), got {THREAD_LEVELS[level]}; initialize MPI with it, or use {other}"
         )

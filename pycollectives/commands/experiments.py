@@ -26,7 +26,7 @@ def list_command() -> None:
         (one.name, one.figure, str(one.ranks), str(len(one.jobs) * len(one.seeds)), one.title) for one in catalogue()
     ]
     print_table(("name", "figure", "ranks", "jobs", "what"), rows)
-    click.echo("\nRun one: mpirun -n RANKS python -m pycollectives experiments run NAME. Figures without a training:\n")
+    click.echo("\nRun one: mpirun -n RANKS python -m pycollectives experiments run NAME. Figures without training:\n")
     others = [(of.figure, "-" if of.ranks is None else str(of.ranks), of.command, of.title) for of in MEASURED]
     print_table(("figure", "ranks", "python -m pycollectives ...", "what"), others)
 

@@ -26,17 +26,17 @@ TIMEOUT_S = 5.0
 @click.argument("pids", nargs=-1, metavar="[PID]...", type=click.IntRange(1))
 @click.option("--all", "every", is_flag=True, help="Ask all of your processes on this machine, of any job.")
 @click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between two looks."
+    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between two updates."
 )
 @click.option("--once", is_flag=True, help="Print the table once.")
 def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None:
     """Show how fast the ranks of a running program are, on this machine, until it ends or you press Ctrl-C.
 
-    Columns: the time of a step, from result to result; the share of it from a call to its result; the share of rounds
-    without the rank's data; the rounds that it has not received and others have; the time since its newest call; its
-    present wait. Below the table: processes that do not answer, such as stopped ones.
-    Without PIDs, the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and writes
-    its flight record, as for `dump`.
+    Columns: the time of a step, between two results; the share of this time from a call to its result; the share of
+    rounds without the rank's data; the rounds that others have received and it has not; the time since its newest call;
+    its current wait. Below the table: processes that do not answer, such as stopped ones. Without PIDs, it shows the
+    processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and writes its flight record,
+    as for `dump`.
     """
     from rich.console import Console
     from rich.live import Live

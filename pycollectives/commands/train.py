@@ -204,7 +204,7 @@ def _run(
     if not summary.is_same_on_all_ranks:
         errors.append("the replicas are different; at the end they should be equal")
     if not math.isfinite(summary.curve[-1].loss) and not allow_not_finite:
-        errors.append("the validation loss is not finite; with --allow-not-finite that is no error")
+        errors.append("the validation loss is not finite; with --allow-not-finite that is not an error")
     if reports:
         report(settings, summary)
         for text in errors:

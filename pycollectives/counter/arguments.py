@@ -19,7 +19,7 @@ def _start(start: int) -> int:
 
 @attrs.frozen
 class CounterArguments(Arguments):
-    """Make a `SharedCounter`: a number that all ranks add to, for work that follows speed; collective.
+    """Make a `SharedCounter`: a number that all ranks add to, so that faster ranks take more work; collective.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class CounterArguments(Arguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "counter"

@@ -20,8 +20,8 @@ MOST_AT_ONCE = 1 << 31
 class SharedCounter(Collective[CounterArguments]):
     """A number that all ranks add to; made by `Communicator.counter`.
 
-    Ranks that take their work from one counter take as much as they are fast: an epoch does not wait for a slow rank
-    that has a fixed share. No two ranks get the same number, and none is left out.
+    If ranks take their work from one counter, faster ranks take more: an epoch does not wait for a slow rank with a
+    fixed share. No two ranks get the same number, and no number is left out.
 
     The number is in the memory of rank 0's node. Ranks of this node add to it in place and wait for no other rank. The
     others ask rank 0, whose progress thread answers, whatever its application does. One thread at a time may call it.
@@ -50,19 +50,19 @@ class SharedCounter(Collective[CounterArguments]):
             self._collective = cast("_core.SharedCounter", ContinuingCounter(context, arguments, deadline))
 
     def fetch_add(self, n: int = 1, *, timeout: float | None = None) -> int:
-        """Add to the counter; return its value before, as MPI_Fetch_and_op does.
+        """Add to the counter, and return its previous value, as MPI_Fetch_and_op does.
 
         Parameters
         ----------
         n
-            0 to 2^31. The numbers from the result on, `n` of them, are this rank's.
+            0 to 2^31. The `n` numbers from the result on belong to this rank.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
         int
-            The value before.
+            The previous value.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class SharedCounter(Collective[CounterArguments]):
         return self._collective.fetch_add(number, timeout=self._context.limit(timeout))
 
     def read(self, *, timeout: float | None = None) -> int:
-        """Return the value, as `fetch_add(0)`, also in `timeout` and errors."""
+        """Return the value. Same as `fetch_add(0)`, with the same `timeout` and errors."""
         return self.fetch_add(0, timeout=timeout)
 
     def statistics(self) -> Statistics:

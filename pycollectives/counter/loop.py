@@ -22,7 +22,7 @@ def until(
     counter: SharedCounter | None = None,
     batch: int = 1,
 ) -> Iterator[int]:
-    """Iterate over this rank's steps until a time is over, or all ranks together have taken a number of examples.
+    """Iterate over this rank's steps until a time has passed, or all ranks together have taken a number of examples.
 
     A rank that is twice as fast takes twice as many steps, unless ranks wait for each other in every step, as under
     `Full`. After the loop, flush or leave collectives in which other ranks may wait for this one.
@@ -33,7 +33,7 @@ def until(
         The loop begins no step later than this many seconds after its first one. On this rank's clock.
     examples
         The loop ends when the steps of all ranks have taken this many examples. At least 0. Needs `counter`. The last
-        step may take more than are left.
+        step may take more examples than are left.
     counter
         Made by `Communicator.counter`, for this loop only. With a counter that begins at more than 0, the loop
         continues an earlier one.
@@ -65,7 +65,7 @@ def until(
     if (examples is None) != (counter is None):
         raise ValueError("until: expected examples and counter together, got one of them")
     if counter is not None and not isinstance(counter, SharedCounter):
-        raise TypeError(f"counter: expected what Communicator.counter() returns, got {counter!r}")
+        raise TypeError(f"counter: expected the result of Communicator.counter(), got {counter!r}")
     if counter is None and batch != 1:
         raise ValueError(f"batch: expected 1 without a counter, got {batch!r}")
     most = math.inf if examples is None else checked_integer("examples", examples, at_least=0)

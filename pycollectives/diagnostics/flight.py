@@ -114,7 +114,7 @@ def _checked(pid: int) -> Path:
         if not _listens(proc):
             raise DumpError(
                 f"process {pid} would not answer SIGUSR2: it has no pycollectives communicator yet, or was started "
-                "with PYC_SIGUSR2=0 or PYC_FLIGHT_ROUNDS=0, or had a handler of its own for the signal"
+                "with PYC_SIGUSR2=0 or PYC_FLIGHT_ROUNDS=0, or had its own handler for the signal"
             )
         return Path(os.path.realpath(proc / "cwd"), _variable(proc, "PYC_DUMP_DIR"))
     except (FileNotFoundError, ProcessLookupError):

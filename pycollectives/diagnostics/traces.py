@@ -17,7 +17,7 @@ Event = dict[str, Any]
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return the events of a file; `ValueError`, which names the file, if it is no trace."""
+    """Return the events of a file; `ValueError`, which names the file, if it is not a trace."""
     return _read(path)[0]
 
 
@@ -56,7 +56,7 @@ def read_run(paths: Sequence[Path]) -> list[Event]:
                 raise ValueError(f"{path}: of another run than {first}: expected files of one run")
         for rank in {event["pid"] for event in events}:
             if (key := (source.get("communicator"), rank)) in origin:
-                raise ValueError(f"{path}: rank {rank} comes twice, first in {origin[key]}")
+                raise ValueError(f"{path}: rank {rank} appears twice, first in {origin[key]}")
             origin[key] = path
         merged += events
     return merged

@@ -101,7 +101,7 @@ class Experiment:
         before: list[str] = []
         for job in jobs:
             if job.name in before:
-                raise ValueError(f"{path.name}: job {job.name!r} is there twice")
+                raise ValueError(f"{path.name}: job {job.name!r} appears twice")
             if job.baseline is not None and job.baseline not in before:
                 expected = f"the name of a job before it ({', '.join(before) or 'there is none'})"
                 raise ValueError(f"{path.name}: job {job.name!r}: baseline: expected {expected}, got {job.baseline!r}")
@@ -109,7 +109,7 @@ class Experiment:
         return experiment
 
     def part(self, only: Sequence[str] = (), seeds: str | None = None, ranks: int | None = None) -> Self:
-        """Return the jobs with one of these texts in their names, and their baselines; by default all.
+        """Return the jobs with one of these strings in their names, and their baselines; by default all.
 
         `seeds`: numbers separated by commas; `ranks`: another number of ranks.
 

@@ -69,15 +69,15 @@ class HopArguments(Arguments):
         float32 or float64.
     topology
         The graph along which ranks send updates: a connected graph of `pycollectives.topology`, or its name. Averages
-        are plain means; they keep the mean over ranks if all ranks have equally many neighbors (section 3.1).
+        are plain means; they keep the mean over ranks if all ranks have the same number of neighbors (section 3.1).
     max_ig
         The largest number of iterations that a rank can be ahead of an out-neighbor, at least 1, by token queues
-        (section 4.2). A rank allocates memory for max_ig + 1 updates of each in-neighbor, and for as many copies of
-        its own if it has out-neighbors on other nodes.
+        (section 4.2). A rank allocates memory for max_ig + 1 updates of each in-neighbor and, if it has out-neighbors
+        on other nodes, for max_ig + 1 copies of its own update.
     mode
         The updates for which a rank waits: `Standard()` (default), `NotifyAck()`, `BackupWorkers(n)`,
-        `BoundedStaleness(s)` or `Hybrid(n, s)` of `pycollectives.hop`; or a text for `pycollectives.hop.parse`, such as
-        "backup:1" or "skip:10".
+        `BoundedStaleness(s)` or `Hybrid(n, s)` of `pycollectives.hop`; or a string for `pycollectives.hop.parse`, such
+        as "backup:1" or "skip:10".
     skip
         `Skip(max_jump, trigger)`: a rank that is far behind skips iterations (section 5). Default: None. Not allowed
         under `Standard()` and `NotifyAck()`, where no rank is far behind.
@@ -87,7 +87,7 @@ class HopArguments(Arguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "hop"
@@ -104,7 +104,7 @@ class HopArguments(Arguments):
     )
 
     def __attrs_post_init__(self) -> None:
-        """Resolve a text with `mode` and `skip`, and check both against the graph and each other."""
+        """Resolve a string with `mode` and `skip`, and check both against the graph and each other."""
         if isinstance(self.mode, str):
             mode, skip = _parsed(self.mode, self.skip)
             object.__setattr__(self, "mode", mode)
@@ -152,7 +152,7 @@ def _parsed(text: str, skip: Skip | None) -> tuple[Mode, Skip | None]:
     except ValueError as error:
         raise ValueError(f"mode: {error}") from None
     if named_skip is not None and skip is not None:
-        raise ValueError(f"skip: expected None, since mode={text!r} says when iterations are skipped, got {skip!r}")
+        raise ValueError(f"skip: expected None, since mode={text!r} defines when iterations are skipped, got {skip!r}")
     return mode, skip if named_skip is None else named_skip
 
 
@@ -197,7 +197,7 @@ class UpdateQueueArguments(Arguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "update_queue"
@@ -230,7 +230,7 @@ class TokenQueueArguments(Arguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "token_queue"
@@ -242,4 +242,4 @@ class TokenQueueArguments(Arguments):
     def __attrs_post_init__(self) -> None:
         """Check that there are two ranks."""
         if self.owner == self.taker:
-            raise ValueError(f"taker: expected another rank than the owner, {self.owner}")
+            raise ValueError(f"taker: expected a rank other than the owner, {self.owner}")

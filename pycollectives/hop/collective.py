@@ -151,7 +151,7 @@ class Hop(Collective[HopArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `delta` has a wrong count or dtype, is no buffer, or is not contiguous. Nothing is sent.
+            `delta` has a wrong count or dtype, is not a buffer, or is not contiguous. Nothing is sent.
         StallError
             Not done in time. The text names the neighbors and their missing steps. Call `step` again with the same
             `delta`: it is added once.
@@ -189,9 +189,9 @@ class Hop(Collective[HopArguments]):
         """Return this rank's counters; local, without communication.
 
         `memory_bytes` counts the buffers of updates to and from this rank, which are allocated at creation and touched
-        as they are used: (max_ig + 1) updates of each in-neighbor, as many of its own if it has out-neighbors on other
-        nodes, and a description of them: 72 bytes for each update that it can receive, 128 for each in-neighbor, and at
-        most 12 KiB.
+        as they are used: (max_ig + 1) updates of each in-neighbor, (max_ig + 1) of its own if it has out-neighbors on
+        other nodes, and a description of them: 72 bytes for each update that it can receive, 128 for each in-neighbor,
+        and at most 12 KiB.
         """
         return HopStatistics(**self._collective.statistics())
 

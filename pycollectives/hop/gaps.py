@@ -34,7 +34,7 @@ def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.
     topology
         The graph along which ranks send updates.
     mode
-        One of this package's modes, or a text such as "backup:1"; a "+skip" in it has no effect.
+        One of this package's modes, or a string such as "backup:1"; a "+skip" in it has no effect.
     max_ig
         Lead that the token queues allow, at least 1. None: without token queues; `Communicator.hop` always has them.
 
@@ -46,7 +46,7 @@ def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.
     Raises
     ------
     ValueError, TypeError
-        `max_ig` or the text of a mode is refused.
+        `max_ig` or the string of a mode is refused.
 
     >>> import pycollectives as pc
     >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.hop.BackupWorkers(1), max_ig=5)[0]

@@ -181,7 +181,7 @@ class Skip(Declared):
 
 
 def parse(text: str) -> tuple[Mode, Skip | None]:
-    """Return the mode and the rule for skipping that a text describes, as on command lines.
+    """Return the mode and the rule for skipping that a string describes, as on command lines.
 
     Parameters
     ----------
@@ -194,12 +194,12 @@ def parse(text: str) -> tuple[Mode, Skip | None]:
     mode : Mode
         For `Communicator.hop`.
     skip : Skip or None
-        None if the text has no "skip".
+        None if the string has no "skip".
 
     Raises
     ------
     ValueError
-        The text is not one of these.
+        The string is not one of these.
 
     >>> parse("hybrid:1:5")
     (Hybrid(n=1, s=5), None)

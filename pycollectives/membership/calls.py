@@ -68,7 +68,7 @@ def on_change(comm: Communicator, callback: Callable[[MembershipChange], None]) 
     Raises
     ------
     TypeError
-        `callback` is no function.
+        `callback` is not a function.
     RuntimeError
         The communicator was made with `on_failure="raise"`.
     """
@@ -98,7 +98,7 @@ def state(comm: Communicator, provide: Callable[[], Any], restore: Callable[[Any
     Raises
     ------
     TypeError
-        An argument is no function.
+        An argument is not a function.
     """
     for name, function in (("provide", provide), ("restore", restore)):
         if not callable(function):

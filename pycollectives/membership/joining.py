@@ -47,7 +47,7 @@ _abandoned: list[MPI.Request] = []
 
 
 class NotProvidedError(Exception):
-    """Sent in place of a state, which a newcomer needs: the program of the donor has failed to provide it."""
+    """Sent in place of a state that a newcomer needs, if the donor's program has failed to provide it."""
 
 
 class Plan(NamedTuple):
@@ -255,16 +255,16 @@ class Joining:
         self._membership.joined()
 
     def check_first(self, call: str) -> None:
-        """End the process if its first creation after it has joined is another one than the donor's."""
+        """End the process if its first creation after it has joined is not the donor's."""
         if self._plan.pending not in (None, call):  # otherwise all ranks would raise MismatchError
-            self.give_up(RuntimeError(f"expected first the call of the survivors, {self._plan.pending}; got {call}"))
+            self.give_up(RuntimeError(f"expected the survivors' call first, {self._plan.pending}; got {call}"))
 
     def refuse(self) -> NoReturn:
         """End the process because of a call that comes too early."""
         calls = [self._plan.calls.get(number, {"call": "a collective", "name": number}) for number in self._collectives]
         missing = ["{call} {name!r}".format_map(call) for call in calls]
         missing += ["Communicator.state"] * (self._plan.states - self._restored)
-        self.give_up(RuntimeError(f"expected first the calls that the survivors have made: {', then '.join(missing)}"))
+        self.give_up(RuntimeError(f"expected the survivors' calls first: {', then '.join(missing)}"))
 
     def give_up(self, error: BaseException | None) -> NoReturn:
         """End this process: the survivors, which wait for it, continue without it."""

@@ -74,7 +74,7 @@ def check_world(comm: MPI.Comm) -> None:
     if _was_new and comm == MPI.COMM_WORLD:
         raise RuntimeError(
             "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors: a program with "
-            "respawn=True makes that communicator first, and no other one of several ranks"
+            "respawn=True makes that communicator first, and no other communicator of several ranks"
         )
 
 
@@ -110,7 +110,7 @@ class Starting:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a process has ended, or did not come."""
+        """Whether a process has ended, or did not announce itself in time."""
         return self._thread is not None and not self._thread.is_alive()
 
     def brought(self, gives_up: Callable[[], bool]) -> bool:
@@ -142,7 +142,10 @@ class Starting:
                 self._new.send(told, rank, TAG)
 
     def free(self) -> None:
-        """Free their communicator: otherwise a process may send, and a later communicator may get its number."""
+        """Free their communicator if all have announced themselves.
+
+        Otherwise one may still send, and a later communicator could reuse the number.
+        """
         if self._new is not None and self.have_come:
             self._new.Free()
 
@@ -156,7 +159,7 @@ class Starting:
 def connect(mpi: MPI.Intracomm, starting: Starting | None, description: object) -> MPI.Intracomm | None:
     """Return a communicator with the new processes last, which get the description from `join`; collective.
 
-    `starting`: on the lowest rank. Returns None if they do not come.
+    `starting`: on the lowest rank. Returns None if they do not announce themselves.
     """
     from ..support.native import MPI
 
@@ -234,7 +237,7 @@ def join() -> tuple[MPI.Intracomm, Any]:
         parent.Send([b"\1", MPI.BYTE], 0, TAG)
         told = parent.recv(None, 0, TAG)
     if told is None:
-        raise RankFailedError("another process has ended, or did not come in time")
+        raise RankFailedError("another process has ended, or did not arrive in time")
     port, description = told
     merged = _connected(None, told, lambda: MPI.COMM_WORLD.Connect(port), is_new=True)
     signal.alarm(0)

@@ -116,7 +116,7 @@ class NeighborAveragingArguments(NeighborhoodArguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "neighbor_averaging"
@@ -147,7 +147,7 @@ class PushSumArguments(NeighborhoodArguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "push_sum"
@@ -221,7 +221,7 @@ class PairwiseArguments(Arguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "pairwise_averaging"
@@ -255,7 +255,7 @@ class PairwiseArguments(Arguments):
         """Check the rate against the pace."""
         if self.rate is not None and self.pace != "continuous":
             raise ValueError(
-                f"rate: expected None under pace={self.pace!r}, which says when averages begin, got {self.rate!r}"
+                f"rate: expected None under pace={self.pace!r}, which defines when averages begin, got {self.rate!r}"
             )
 
     def for_engine(self, rank: int, members: Sequence[int] = (), active: Sequence[int] = ()) -> dict[str, Any]:

@@ -188,7 +188,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return total
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its model. All have replaced it by the mean, or none."""
+        """See `Recoverable.fill`. Each survivor keeps its model. All have replaced it with the mean, or none."""
         del deadline
         gone = {state["member"] for state in states if state["left"]}  # a rank that joins its creation has no state
         self._active = tuple(rank for rank in self._membership.members if rank not in gone)

@@ -54,7 +54,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     # ------------------------------------------------------------------------------------------------ calls
 
     def start(self, values: Any, *, timeout: float | None = None) -> None:
-        """As the engine's, within a limit, since it waits if a rank has died."""
+        """Like the engine's `start`, with a time limit, because it waits if a rank has died."""
 
         def action() -> None:
             self._check_not_left()
@@ -99,7 +99,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         self._run(action, deadline)
 
     def final(self, out: Array, *, timeout: float | None = None) -> None:
-        """As the engine's. After a death, messages that were for a rank's next step are lost."""
+        """Like the engine's `final`. After a death, the messages for a rank's next step are lost."""
         deadline = self.deadline(timeout)
 
         def action() -> None:

@@ -23,8 +23,8 @@ LONGEST_CHUNK = 64 << 10
 class Equalizer:
     """Averages chunk after chunk in rounds of all ranks; a rank that has left counts as arrived, without data.
 
-    All ranks call `equalize` equally often. After a `StallError`, the next call continues where it was; after another
-    error, a rank can no longer call it.
+    All ranks call `equalize` the same number of times. After a `StallError`, the next call continues where it was;
+    after another error, a rank can no longer call it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Equalizer:
         self._rounds = context.full_rounds(self._chunk, "AVG", f"{name}.equalize", deadline)
 
     def equalize(self, deadline: Deadline) -> Array:
-        """Replace each rank's model by their mean, as models are held, and return it; collective.
+        """Replace each rank's model with the mean of all models, as models are held, and return it; collective.
 
         No averages run until it is done. No rank reads its model before all have called it, and no rank returns before
         all have replaced theirs.
@@ -64,7 +64,7 @@ class Equalizer:
     def _average(self, deadline: Deadline) -> Array:
         if self._failed:
             raise RuntimeError(
-                f"{self._name}: unusable for equalize: an earlier call ended by an error; leave() it on all ranks"
+                f"{self._name}: unusable for equalize: an earlier call ended with an error; leave() it on all ranks"
             )
         try:
             if self._under_way is None:

@@ -163,7 +163,7 @@ class Neighborhood(Collective[ArgumentsT]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `w` has a wrong count or dtype, is no buffer, or is not contiguous. Nothing is sent.
+            `w` has a wrong count or dtype, is not a buffer, or is not contiguous. Nothing is sent.
         RuntimeError
             The last step is not done: call `wait` on `request`, or `test` until it returns True. Or another thread is
             in a call of this object.

@@ -128,7 +128,8 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
     def read(self, out: BufferSpec | None = None, *, stream: Any = None) -> Array:
         """Return a copy of this rank's model.
 
-        Each segment of the copy (64 KiB, on a device 4 MiB) is a snapshot; with `lock="model"` the whole copy is one.
+        Each segment of the copy (64 KiB, on a device 4 MiB) is a snapshot; with `lock="model"` the whole copy is a
+        snapshot.
 
         Parameters
         ----------
@@ -172,7 +173,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         stream
             Only for models on a device: the stream on which you work with `delta`. A stream of PyTorch, CuPy or Numba,
             an object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array
-            names. The call waits on the host until that stream has made the values.
+            names. The call waits on the host until that stream has produced the values.
 
         Raises
         ------
@@ -205,7 +206,8 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         Returns
         -------
         numpy.ndarray
-            The mean, of the shape and dtype of `initial`; on a device as for `read`. Device data goes through the host.
+            The mean, of the shape and dtype of `initial`; on a device as for `read`. Device data is copied through the
+            host.
 
         Raises
         ------
@@ -237,7 +239,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
     def close(self, *, timeout: float | None = None) -> None:
         """See `Collective.close`. After a failed `equalize` it only leaves, and warns that models may differ."""
         if not self.closed and self._equalizer.failed:
-            text = f"{self.name}: models may differ: equalize has ended by an error"
+            text = f"{self.name}: models may differ: equalize has ended with an error"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
             self.leave()
         super().close(timeout=timeout)

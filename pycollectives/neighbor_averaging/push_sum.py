@@ -1,4 +1,4 @@
-"""Push-sum: averages over directed graphs, where ranks may have more in- than out-neighbors or fewer (SGP)."""
+"""Push-sum: averages over directed graphs, where a rank's numbers of in- and out-neighbors may differ (SGP)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PushSum(Neighborhood[PushSumArguments]):
 
     A rank that has left keeps its x and weight. Later shares for it return to their senders, one step later. If all
     in-neighbors of a rank have left, the rank still sends shares but receives none: its weight falls with each step,
-    and changes of x count more and more. All ranks should therefore make equally many steps, or leave together.
+    and changes of x count more and more. All ranks should therefore take the same number of steps, or leave together.
 
     Attributes
     ----------

@@ -88,7 +88,7 @@ class PartialAllreduceArguments(Arguments):
         An operation of MPI, such as `MPI.SUM`, on element types for which MPI defines it; or `pycollectives.AVG`, which
         divides by the number of contributors; or the name of one.
     policy
-        When a round starts: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: when half of the
+        When a round starts: an object such as `Quorum(2)`, or its string, such as "quorum:2". Default: when half of the
         ranks have arrived.
     late
         The use of data that is too late for a round. "accumulate": it goes into the next round, combined by `op` with
@@ -113,13 +113,13 @@ class PartialAllreduceArguments(Arguments):
         with the schedule NAME. NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists
         the names. For arrays on a CUDA device, messages go through host memory ("staged").
     history
-        The number of rounds, at least 1, that a call can miss before `RoundInfo.overrun` is True. Under
-        `missed="sum"`, this many results are kept one by one, and older ones are added to a running total: no result is
-        lost, and memory stays bounded.
+        The number of rounds, at least 1, that a call can miss before `RoundInfo.overrun` is True. Under `missed="sum"`,
+        this many results are kept individually, and older ones are added to a running total: no result is lost, and
+        memory stays bounded.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "partial_allreduce"

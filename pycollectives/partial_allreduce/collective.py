@@ -136,8 +136,8 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         x
             C-contiguous host memory of the collective's count and dtype, of any shape: a NumPy array, an object that
             exports PEP 3118 or DLPack, or `[buffer, count, type]`. If the collective was made with a `like` on a CUDA
-            device: an array on that device. The data is handed over once its stream has made it; work that you queue on
-            that stream after this call may overwrite it.
+            device: an array on that device. The data is handed over once its stream has produced it; work that you
+            queue on that stream after this call may overwrite it.
         stream
             Only for arrays on a device: the stream on which you work with them. A stream of PyTorch, CuPy or Numba, an
             object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
@@ -150,7 +150,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `x` has a wrong count or dtype, is no buffer, is not contiguous, or is in other memory. Nothing is sent.
+            `x` has a wrong count or dtype, is not a buffer, is not contiguous, or is in other memory. Nothing is sent.
         ClosedError
             This rank has left.
         RuntimeError

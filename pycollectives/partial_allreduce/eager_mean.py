@@ -58,7 +58,7 @@ class EagerMean:
 
     @property
     def waits_for_arrivals(self) -> bool:
-        """Whether a rank can wait for others that have contributed equally often."""
+        """Whether a rank can wait for others that have contributed the same number of times."""
         return self._collective.policy.waits_for_arrivals(len(self._comm.members))
 
     @property

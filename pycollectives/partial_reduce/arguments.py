@@ -67,7 +67,7 @@ class PartialReduceArguments(Arguments):
         A buffer, or `[buffer, count, type]`, with the count and dtype of the weights.
     groups
         The groups: `SmartGroups()`, `PunctualGroups()`, `RandomGroups()` or `StaticGroups(n)` of
-        `pycollectives.groups`; or a text for `pycollectives.groups.as_groups`, such as "smart", "random:4" or
+        `pycollectives.groups`; or a string for `pycollectives.groups.as_groups`, such as "smart", "random:4" or
         "static:8".
     op
         As for `partial_allreduce`; AVG divides by the number of members.
@@ -79,7 +79,7 @@ class PartialReduceArguments(Arguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "partial_reduce"

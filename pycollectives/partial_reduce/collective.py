@@ -142,8 +142,8 @@ class PartialReduce(Collective[PartialReduceArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `weights` has a wrong count or dtype, is no buffer, is not contiguous, is read-only, or is in other memory.
-            Nothing is sent.
+            `weights` has a wrong count or dtype, is not a buffer, is not contiguous, is read-only, or is in other
+            memory. Nothing is sent.
         StallError
             Not done in time; the text names the group and its missing members. The object cannot average afterwards,
             and a group that completes late may still change `weights`. If only the stream is not done in time, no group
@@ -214,7 +214,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
 
     def _c_handle(self) -> object:
         if isinstance(self.groups, StaticGroups):
-            raise TypeError(f"{self.name!r}: a rule of Python forms the groups of StaticGroups: use preduce in C")
+            raise TypeError(f"{self.name!r}: C cannot call the Python rule of StaticGroups: use preduce")
         handle = super()._c_handle()
         self._used_in_c = True
         return handle

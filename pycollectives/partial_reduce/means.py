@@ -64,8 +64,9 @@ def preduce(
     Parameters
     ----------
     x
-        The array, C-contiguous and writable, of the same count and dtype on all members. On all members it is in host
-        memory, or on all members on a CUDA device; device data goes through the host. For several arrays see `flatten`.
+        The array, C-contiguous and writable, of the same count and dtype on all members. It is in host memory on all
+        members, or on a CUDA device on all members; device data is copied through the host. For several arrays see
+        `flatten`.
     group
         The members, in any order.
     op
@@ -79,8 +80,8 @@ def preduce(
     Raises
     ------
     ValueError, TypeError
-        A member is no rank of this communicator or is listed twice, this rank is no member, or `op` or `x` is refused.
-        Or dead ranks are replaced (`spares`, `respawn`).
+        A member is not a rank of this communicator or is listed twice, this rank is not a member, or `op` or `x` is
+        refused. Or dead ranks are replaced (`spares`, `respawn`).
     BufferError
         `x` is read-only or not C-contiguous. In this case and the one above, the other members of a valid group raise
         `MismatchError` with the reason, no data is sent, and all may call again.

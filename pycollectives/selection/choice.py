@@ -17,7 +17,7 @@ A row has its answer under the name of its list, and limits, all inclusive; a mi
 - `among`, for schedules: "ranks": only without a board; "nodes": only between boards.
 
 The last row of each list has no limits, so that every call has an answer. A document in JSON has `format`, `source`
-(the origin of the numbers, as text), `machine` (`cpu`, `cores`, `mpi`: where they apply), and `allreduce` with the
+(the origin of the numbers, as a string), `machine` (`cpu`, `cores`, `mpi`: where they apply), and `allreduce` with the
 three lists; `tuning` has the measurements, for readers. `selection.tables` chooses the table of a process.
 """
 
@@ -159,7 +159,7 @@ class SelectionTable:
             raise ValueError(f"format: expected {FORMAT}, got {document.get('format')!r}")
         source = document.get("source", "")
         if not isinstance(source, str):
-            raise ValueError(f"source: expected a text, got {source!r}")
+            raise ValueError(f"source: expected a string, got {source!r}")
         lists = _object(document.get("allreduce"), "allreduce")
         _check_keys(lists, "allreduce.", tuple(QUESTIONS))
         rows = {question: _rows(lists.get(question), question, kind) for question, kind in QUESTIONS.items()}

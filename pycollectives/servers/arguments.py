@@ -65,7 +65,7 @@ class ParameterServerArguments(Arguments):
         float64. The values of the servers count; with servers="node" on one node, the values of rank 0.
     sync
         When gradients are used and workers continue: `BSP()` (default), `ASP()`, `SSP(s)`, `DSSP(lo, hi)`,
-        `ElasticBSP(lookahead)`, `EAMSGD(period, alpha)` and others of `pycollectives.servers`; or a text for
+        `ElasticBSP(lookahead)`, `EAMSGD(period, alpha)` and others of `pycollectives.servers`; or a string for
         `pycollectives.servers.parse`, such as "ssp:3".
     update
         The rule that applies gradients: `SGD(rate, momentum)`, `Adam(rate)`, or a function `update(weights, gradient)`
@@ -85,7 +85,7 @@ class ParameterServerArguments(Arguments):
     name
         In messages and traces; by default a number in the order of creation.
     timeout
-        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "parameter_server"
@@ -185,7 +185,7 @@ def checked_servers(servers: Any, nodes: Sequence[int], size: int) -> tuple[int,
     except TypeError:
         raise TypeError(f"servers: expected a number, a list of ranks or 'node', got {servers!r}") from None
     if not 1 <= number <= size:
-        raise ValueError(f"servers: expected 1 to {size}, the ranks there are, got {number}")
+        raise ValueError(f"servers: expected 1 to {size}, the number of ranks, got {number}")
     return tuple(range(number))
 
 

@@ -146,8 +146,8 @@ class ParameterServer(Collective[ParameterServerArguments]):
         """Push a gradient to the server; only workers may call it.
 
         The call waits for other workers only if the last push still waits for them. With servers="node", it waits for
-        the updates before it. If a rank is stopped in such an update, the call returns at its time limit all the same:
-        the push counts, and is done when the updates continue.
+        the updates before it. If a rank is stopped in such an update, the call returns at its time limit anyway: the
+        push counts, and is done when the updates continue.
 
         Parameters
         ----------
@@ -165,15 +165,15 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `gradient` has a wrong count or dtype, is no buffer, is not contiguous, or has values that are not finite
+            `gradient` has a wrong count or dtype, is not a buffer, is not contiguous, or has values that are not finite
             (under nan="reject"). Nothing is sent.
         StallError
             The last push is not done in time. Nothing is sent.
         RankFailedError
             Ranks have died; the text names them.
         RuntimeError
-            This rank is no worker, another thread is in a call of this object, or the update function has raised on a
-            server.
+            This rank is not a worker, another thread is in a call of this object, or the update function has raised on
+            a server.
         ClosedError
             This rank has left.
         """

@@ -98,7 +98,7 @@ class Resumption(NamedTuple):
         whole[:, first:end] = values.view(self.wide).reshape(self.arrays_per_shard, end - first)
 
     def clock_of(self, rank: int) -> int:
-        """Return the pushes of a rank that all shards include; 0 if it is no worker."""
+        """Return the pushes of a rank that all shards include; 0 if it is not a worker."""
         return self.clocks.get(rank, 0)
 
     def for_engine(self, given: int) -> dict[str, Any]:

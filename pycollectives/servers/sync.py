@@ -211,7 +211,7 @@ class EAMSGD(Synchronization):
     """Elastic averaging: Zhang et al. 2015, "Deep learning with elastic averaging SGD".
 
     Each worker trains its own weights. Every `period` steps it pushes them: the server's weights move toward them by
-    `alpha` times the difference, and the worker's weights move toward the server's by as much.
+    `alpha` times the difference, and the worker's weights move toward the server's by the same amount.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def _checked_seconds(value: Any) -> float:
 
 
 def parse(text: str) -> Synchronization:
-    """Return the synchronization for its text on a command line.
+    """Return the synchronization for its string, as on a command line.
 
     Parameters
     ----------
@@ -371,7 +371,7 @@ def parse(text: str) -> Synchronization:
     Raises
     ------
     ValueError
-        The text is not one of these, or a number is out of range.
+        The string is not one of these, or a number is out of range.
 
     >>> parse("elastic:30:superstep")
     ElasticBSP(patience=10.0, lookahead=30, predict='superstep', algorithm='linear', objective='waiting')

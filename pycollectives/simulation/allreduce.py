@@ -52,10 +52,10 @@ def simulate(
     costs: Costs = IDEAL,
     **options: Any,
 ) -> Summary:
-    """Simulate every rank's calls with the engine's own protocol, under the policy and synchronously.
+    """Simulate the calls of all ranks, under the policy and synchronously, with the engine's own protocol.
 
-    `work`: seconds before each call, of shape (ranks, calls), see `pycollectives.simulation.workload`. `nbytes`: of one
-    rank's data. `options`: of the simulator, such as `late`, `max_staleness` or `delivery_seed`.
+    `work`: seconds before each call, of shape (ranks, calls), see `pycollectives.simulation.workload`. `nbytes`: the
+    bytes of one rank's data. `options`: options of the simulator, such as `late`, `max_staleness` or `delivery_seed`.
     """
     ranks, calls = work.shape
 

@@ -111,7 +111,7 @@ def _history(
         max_events=1 << 40,
     )
     if history["stuck"] or history["violation"]:
-        raise RuntimeError(history["violation"] or f"ranks {history['stuck']} wait for ever")
+        raise RuntimeError(history["violation"] or f"ranks {history['stuck']} wait indefinitely")
     return history
 
 

@@ -137,7 +137,7 @@ def history(sync: Synchronization, work: npt.NDArray[np.float64], **script: Any)
         **{**defaults, **script},
     )
     if found["stuck"]:
-        raise RuntimeError(f"{sync!r}: workers {found['stuck']} wait for ever")
+        raise RuntimeError(f"{sync!r}: workers {found['stuck']} wait indefinitely")
     return found
 
 

@@ -42,7 +42,7 @@ Work = npt.NDArray[np.float64]
 
 def _lognormal(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator) -> Work:
     if work == 0:
-        raise ValueError("load 'lognormal': expected work > 0, since it is multiplied")
+        raise ValueError("load 'lognormal': expected work > 0, because the load multiplies it")
     sigma = skew / work
     return work * draws.lognormal(-(sigma**2) / 2, sigma, shape)
 
@@ -150,7 +150,7 @@ def read(path: Path) -> Work:
     """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     if not any(line.partition("#")[0].strip() for line in lines):
-        raise ValueError(f"{path}: expected a line per call, it is empty")
+        raise ValueError(f"{path}: expected a line per call, got an empty file")
     try:
         table = np.loadtxt(lines, delimiter=",", ndmin=2, dtype=np.float64)
     except ValueError as error:
@@ -169,6 +169,6 @@ def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
     table = read(path).T
     columns = table.shape[1]
     if columns not in (1, ranks):
-        raise ValueError(f"{path}: expected a column per rank, {ranks}, or one for all; got {columns}")
+        raise ValueError(f"{path}: expected one column per rank ({ranks}) or one for all ranks, got {columns} columns")
     repeated = table[np.arange(calls) % len(table)]
     return np.broadcast_to(repeated, (calls, ranks)).T.copy()

@@ -158,8 +158,8 @@ class Profile:
         """Check keys that depend on each other."""
         if self.on_failure == "continue" and self.launcher != "mpirun":
             raise ValueError(
-                f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: of others it is not "
-                "known whether they let the other ranks live"
+                f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: other "
+                "launchers may end the other ranks"
             )
         if self.spares and self.on_failure != "continue":
             raise ValueError(f"spares: expected 0 with on_failure 'raise', got {self.spares}")

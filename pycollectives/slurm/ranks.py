@@ -25,8 +25,8 @@ def complaint(world: MPI.Comm, expected: int) -> str | None:
         return None
     return (
         f"expected {expected} ranks (SLURM_NTASKS), but MPI.COMM_WORLD has {world.size}: the launcher does not start "
-        f"ranks of {LIBRARY}. Choose how srun does (`srun --mpi=list`, then --launcher-option=--mpi=pmix or the like), "
-        "or that library's own mpirun (--launcher mpirun)"
+        f"ranks of {LIBRARY}. Choose how srun starts them (`srun --mpi=list`, then "
+        "--launcher-option=--mpi=pmix or the like), or that library's own mpirun (--launcher mpirun)"
     )
 
 

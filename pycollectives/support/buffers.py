@@ -186,7 +186,7 @@ def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
         if isinstance(number, (list, tuple)) or np.ndim(number) > 0:
             raise TypeError(
                 f"buffer: expected one block, [buffer, count, displ, type], got {number!r}, as in mpi4py's vector form "
-                "[buffer, counts, displs, type]; every rank hands over as many elements as the others: "
+                "[buffer, counts, displs, type]; every rank passes the same number of elements: "
                 "give one count and one displ, or copy the blocks into one array"
             )
     return _part_of(buffer, count, displacement, last if has_kind else None)
@@ -201,7 +201,7 @@ def _part_of(buffer: object, count: Any, displacement: Any, kind: Any) -> Array:
             if array.dtype.itemsize != 1:  # only raw bytes are read as another type
                 raise TypeError(f"buffer: expected elements of {dtype}, as its specification says, got {array.dtype}")
             if array.nbytes % dtype.itemsize:
-                raise ValueError(f"buffer: {array.nbytes} bytes are no whole number of {dtype} elements")
+                raise ValueError(f"buffer: {array.nbytes} bytes is not a whole number of {dtype} elements")
             flat = flat.view(dtype)
     begin = 0 if displacement is None else _number("displacement", displacement, flat.size)
     return flat[begin:] if count is None else flat[begin : begin + _number("count", count, flat.size - begin)]
@@ -213,7 +213,7 @@ def _number(what: str, value: Any, at_most: int) -> int:
     except TypeError:
         raise TypeError(f"buffer: expected [buffer, count, type] with an integer {what}, got {value!r}") from None
     if not 0 <= number <= at_most:
-        raise ValueError(f"buffer: expected a {what} of 0 to {at_most}, the elements there are, got {number}")
+        raise ValueError(f"buffer: expected a {what} of 0 to {at_most}, the number of elements, got {number}")
     return number
 
 

@@ -12,7 +12,7 @@ class Costs:
     Attributes
     ----------
     latency
-        L: seconds that a message travels.
+        L: seconds that a message takes to travel.
     overhead
         o: seconds that the processor needs to send or receive a message.
     gap_per_byte
@@ -31,7 +31,7 @@ class Costs:
 
     def __post_init__(self) -> None:
         if not all(isinstance(value, (int, float)) and 0 <= value < float("inf") for value in astuple(self)):
-            raise ValueError(f"costs: expected seconds of at least 0, got {astuple(self)}")
+            raise ValueError(f"costs: expected seconds >= 0, got {astuple(self)}")
 
     def __str__(self) -> str:
         return (

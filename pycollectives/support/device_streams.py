@@ -59,7 +59,7 @@ def _handle_or_none(stream: Any) -> int | None:
 
 
 def torch_stream(buffer: object) -> int | None:
-    """Return PyTorch's current stream on the device of the tensor; None if the buffer is no tensor."""
+    """Return PyTorch's current stream on the device of the tensor; None if the buffer is not a tensor."""
     cuda = _cuda_of_torch(buffer)
     return None if cuda is None else handle_of_stream(cuda.current_stream(buffer.device))  # type: ignore[attr-defined]
 

@@ -16,7 +16,7 @@
 | `PYC_DUMP_DIR` | a folder | `.` | where flight records are written; if set, also at a `StallError` (engine) |
 | `PYC_SIGUSR2` | 0, 1 | 1 | whether SIGUSR2 writes the flight record (engine) |
 
-Arguments of `Communicator` have precedence. A bad value raises `ValueError` when the first communicator is created.
+Arguments of `Communicator` take precedence. A bad value raises `ValueError` when the first communicator is created.
 """
 
 from __future__ import annotations

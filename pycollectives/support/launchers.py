@@ -25,6 +25,6 @@ def check_fault_tolerant(size: int, engine: _core.Engine | None = None) -> None:
         return
     if not is_fault_tolerant() or (engine is not None and engine.acknowledge_failed() is None):
         raise RuntimeError(
-            "on_failure='continue': this job ends when a rank dies; start it by Open MPI 5, with "
+            "on_failure='continue': this job ends when a rank dies; start it with Open MPI 5, with "
             f"mpirun --with-ft ulfm --mca async_mpi_finalize 1 (which sets {FAULT_TOLERANT}=1)"
         )

@@ -40,7 +40,7 @@ MPI_NAMES = tuple(name for name in OP_NAMES if name != AVG)
 
 
 def checked_op(op: object) -> str:
-    """Return the name of a reduction: one of `OP_NAMES`. Texts may be in lower case."""
+    """Return the name of a reduction: one of `OP_NAMES`. Strings may be in lower case."""
     expected = f"op: expected MPI's {', '.join(MPI_NAMES)}, pycollectives.AVG, or the name of one"
     if isinstance(op, str):
         if op.upper() not in OP_NAMES:

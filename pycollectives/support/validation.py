@@ -170,5 +170,5 @@ def checked_number(kind: str, field: str, value: Any, unit: str = "") -> float:
 
 
 def choice(*choices: str) -> dict[str, Any]:
-    """Return the metadata of a field that is one of some texts."""
+    """Return the metadata of a field that is one of some strings."""
     return {"check": lambda kind, field, value: checked_choice(f"{kind}: {field}", value, choices)}

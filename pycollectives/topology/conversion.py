@@ -57,7 +57,7 @@ def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = N
     graph
         A `networkx.Graph`, whose edges go in both directions, or a `networkx.DiGraph`, in which rank i takes the value
         of rank j if there is an edge (j, i). If the nodes are 0 to P - 1, they are the ranks; other nodes become ranks
-        in the graph's order. Edges of nodes to themselves are ignored: each rank has one.
+        in the graph's order. Edges of nodes to themselves are ignored: each rank has such an edge.
     weight
         Name of the edge attribute with the weights, which become the kind `"given"`, as in `from_matrix`. A rank's own
         weight is the attribute of its edge to itself, or otherwise 1 minus the weights of its in-edges. None: no

@@ -241,7 +241,7 @@ class Topology:
         source, target = checked_rank("source", source, self.size), checked_rank("target", target, self.size)
         hops = measures.distances(source, self._out)[target]
         if hops < 0:
-            raise ValueError(f"{self._title}: no way leads from rank {source} to rank {target}")
+            raise ValueError(f"{self._title}: there is no path from rank {source} to rank {target}")
         return hops
 
     @property
@@ -355,7 +355,7 @@ class Topology:
         side, edge = measures.sides(self._in, self._out)
         if edge is not None:
             raise ValueError(
-                f"{self._title}: expected a bipartite graph, found a circle of odd length through the edge of ranks "
+                f"{self._title}: expected a bipartite graph, found a cycle of odd length through the edge of ranks "
                 f"{edge[0]} and {edge[1]}"
             )
         return tuple(side)
@@ -376,7 +376,7 @@ class Topology:
         """Raise `ValueError` unless there is a path from each rank to each other."""
         if pair := self._unreachable():
             raise ValueError(
-                f"{self._title}: expected a connected graph, found no way from rank {pair[0]} to rank {pair[1]}"
+                f"{self._title}: expected a connected graph, found no path from rank {pair[0]} to rank {pair[1]}"
             )
 
     def check_symmetric(self) -> None:

@@ -47,7 +47,7 @@ def in_flat_arrays(tensors: Iterable[torch.Tensor]) -> list[Array]:
 
 
 def from_flat_arrays(tensors: Iterable[torch.Tensor], arrays: Iterable[Array]) -> None:
-    """Set tensors to the values of others, of the same shapes and dtypes, from which `in_flat_arrays` made arrays."""
+    """Set tensors to the values that `in_flat_arrays` copied from tensors of the same shapes and dtypes."""
     for group, array in zip(fused(tensors, CHUNK), arrays, strict=True):
         flat = FlatTensors(group, group[0].dtype)
         flat.flat.view(torch.uint8).numpy()[...] = array

@@ -47,7 +47,7 @@ class DeadlockGuard(threading.local):
         for other in self.others_that_wait(optimizer):
             if waits is not Waits.NEVER and Waits.ARRIVALS in (waits, self._waits[other]):
                 raise ValueError(
-                    f"policy: ranks could wait for each other for ever, some in this optimizer and some in "
+                    f"policy: ranks could wait for each other indefinitely, some in this optimizer and some in "
                     f"{other.name!r}, which is open: let all but one have Solo(), or all Full(), or wrap one optimizer "
                     "of all parameters"
                 )

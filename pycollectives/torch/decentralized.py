@@ -197,10 +197,10 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def averaging(self) -> Averaging:
         """The collective that the method uses, for its `statistics()`, `topology` or `weight`.
 
-        Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces it by a new one.
+        Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces it with a new one.
         """
         if not self._exchange.is_in:
-            raise RuntimeError("averaging: expected first a flush, the call of the survivors")
+            raise RuntimeError("averaging: expected a flush first, as the survivors call it")
         averaging: Averaging = self._exchange.averaging
         return averaging
 
@@ -260,7 +260,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             raise RuntimeError("a flush ran into its time limit: call flush() again before the next step")
         self._operations.check("step")
         if not self._exchange.is_in or self._exchange.settled:
-            raise RuntimeError("step: expected first a flush, the call of the survivors")
+            raise RuntimeError("step: expected a flush first, as the survivors call it")
         self._look_for_ddp()
         for parameter in parameters_of(self.optimizer.param_groups):
             if parameter.requires_grad and id(parameter) not in self._with_exchange:
@@ -309,7 +309,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
 
     def _check_no_step_under_way(self, call: str) -> None:
         if self._updated is not None:
-            raise RuntimeError(f"{call}: a step of {self._name} ended by an error: call step() again before")
+            raise RuntimeError(f"{call}: a step of {self._name} ended with an error: call step() again first")
 
     @property
     def _flushing(self) -> bool:

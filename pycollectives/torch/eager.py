@@ -59,7 +59,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         closes it with itself. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and
         state from a survivor.
     policy
-        When a round may start: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: once half of
+        When a round may start: an object such as `Quorum(2)`, or its string, such as "quorum:2". Default: once half of
         the ranks have arrived. See docs/semantics.md.
     missed
         The results that a rank receives when it is behind: "sum" for all missed results, "latest" for only the newest
@@ -381,9 +381,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def _check_no_step_under_way(self, call: str) -> None:
         if self._gradients.on_their_way:
-            raise RuntimeError(f"{call}: gradients of {self._name} are on their way: call step() before, or abort()")
+            raise RuntimeError(f"{call}: gradients of {self._name} are on their way: call step() first, or abort()")
         if self._gradients.averaged:
-            raise RuntimeError(f"{call}: averages of {self._name} wait: call step(), or zero_grad() to drop them")
+            raise RuntimeError(f"{call}: averages of {self._name} are unused: call step(), or zero_grad() to drop them")
 
     @property
     def _flushing(self) -> bool:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 class InitialState:
-    """Broadcast the initial state from rank 0: parameters if `broadcast` is set, and the rest if `with_state` is.
+    """Broadcast the initial state from rank 0: parameters if `broadcast` is set, the rest if `with_state` is set.
 
-    The rest are the model's buffers, and the state of the optimizer and its schedulers. None: same as `broadcast`.
+    The rest is the model's buffers, and the state of the optimizer and its schedulers. If `with_state` is None, it is
+    the same as `broadcast`.
     """
 
     def __init__(

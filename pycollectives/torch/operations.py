@@ -27,7 +27,7 @@ class Operations:
     def check(self, call: str) -> None:
         """Raise RuntimeError on a newcomer whose donor is in another call: ranks would wait for each other."""
         if self.call not in (None, call):
-            raise RuntimeError(f"{call}: expected first the call of the survivors, {self.call}")
+            raise RuntimeError(f"{call}: expected the survivors' call first, {self.call}")
 
     def make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
         """Make the operations that are not complete."""
@@ -46,7 +46,7 @@ def meet(comm: Communicator, call: str) -> None:
     try:
         comm.agree(call, lambda: Signature("", {}))
     except MismatchError as error:
-        raise MismatchError(f"{error}: with sync_every all ranks make equally many steps") from None
+        raise MismatchError(f"{error}: with sync_every all ranks take the same number of steps") from None
     except StallError as error:
         if LEFT in str(error):
             raise ClosedError(str(error)) from None

@@ -305,9 +305,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def average(self, metric: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
         """Flush, then return the mean over ranks of a number or an array, such as a loss; collective.
 
-        All ranks call it equally often, between steps; they may have made different numbers of steps. Python evaluates
-        the argument before the flush. Call `flush` first if the metric must include late gradients. The mean is the
-        same on all ranks, and an array if `metric` is one.
+        All ranks call it the same number of times, between steps; they may have made different numbers of steps. Python
+        evaluates the argument before the flush. Call `flush` first if the metric must include late gradients. The mean
+        is the same on all ranks, and an array if `metric` is one.
 
         Parameters
         ----------

@@ -79,7 +79,7 @@ class SharedSampler(Sampler[list[int]]):
     as under `policy="full"`: call `flush` of the optimizer after each epoch.
 
     An epoch ends on a rank when it asks for a batch and none is left. A batch of the next epoch that it gets is kept
-    for that epoch. An iteration that was broken off, also by `StallError`, continues in the next one, without the
+    for that epoch. If an iteration is interrupted, even by `StallError`, the next iteration continues it, without the
     batches that a `DataLoader` has taken in advance. If a rank dies and the others continue, its last batches are lost.
     A rank that replaces it calls `set_epoch`. A sampler has no length, since a rank does not know how many batches it
     will take.
@@ -93,13 +93,13 @@ class SharedSampler(Sampler[list[int]]):
     batch_size
         Examples of a batch, 1 or more.
     shuffle
-        Whether each epoch has an order of its own, which depends on `seed` and on the number of the epoch.
+        Whether each epoch has its own order, which depends on `seed` and on the number of the epoch.
     seed
         Seed of the orders, the same on all ranks; 0 to 2^63.
     drop_last
         Whether to leave out the last batch of an epoch if it is not full.
     state
-        What `state_dict` of one rank has returned, the same on all ranks, to continue there.
+        The result of `state_dict` on one rank, the same on all ranks, to continue there.
     timeout
         Seconds for each call, creation included; None for the communicator's default, `math.inf` for no limit.
 
@@ -145,7 +145,7 @@ class SharedSampler(Sampler[list[int]]):
 
         def checked() -> SamplerArguments:
             if state is not None and not (isinstance(state, dict) and state.keys() >= {"next", *COMPARED}):
-                raise ValueError(f"state: expected what state_dict() of a SharedSampler has returned, got {state!r}")
+                raise ValueError(f"state: expected the result of state_dict() of a SharedSampler, got {state!r}")
             return SamplerArguments(
                 start=0 if state is None else state["next"],
                 examples=len(data_source),

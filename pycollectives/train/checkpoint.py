@@ -122,7 +122,7 @@ def _newest_there(folder: Path) -> str:
 def _cleared(folder: Path, name: str) -> str:
     """Remove the files of a killed run, and return a name other than the previous checkpoint's.
 
-    The two have the same step if a finished training is resumed.
+    The two have the same step if a finished training job is resumed.
     """
     before = newest(folder) if (folder / "latest").exists() else ""
     _remove_all_but(folder, before)

@@ -1,4 +1,4 @@
-"""The control channel of a training: a rank that must stop or has failed notifies the others."""
+"""The control channel of a training job: a rank that must stop or has failed notifies the others."""
 
 from __future__ import annotations
 

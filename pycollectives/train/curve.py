@@ -1,4 +1,4 @@
-"""The scores of rank 0's replica and of the mean model at the ends of epochs, over all runs of a training.
+"""The scores of rank 0's replica and of the mean model at the ends of epochs, over all runs of a training job.
 
     FOLDER/00000120.npz      the replica after that many steps, to be scored; end.npz: after all have settled
     FOLDER/00000120.mean.npz the mean model
@@ -41,11 +41,11 @@ class Point:
     epoch: float  # a fraction at the end of a training, or where a method skipped the step that ends the epoch
     elapsed_s: float  # of training until then, earlier runs included
     loss: float
-    accuracy: float | None  # None: the model is no classifier
+    accuracy: float | None  # None: the model is not a classifier
 
 
 class Curve:
-    """The replicas of one training and their scores. `folder` None: a temporary one, until `close`."""
+    """The replicas of one training job and their scores. `folder` None: a temporary one, until `close`."""
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
         self._snapshots = Snapshots(folder, steps_per_epoch)

@@ -60,7 +60,7 @@ def _text_of(error: BaseException) -> str:
         error.show(usage)
         return usage.getvalue().rstrip()
     if isinstance(error, KeyboardInterrupt):
-        return "Error: interrupted; it is SIGUSR1 or SIGTERM that ends a training with a checkpoint"
+        return "Error: interrupted; only SIGUSR1 or SIGTERM ends training with a checkpoint"
     if not isinstance(error, READABLE):
         return "".join(traceback.format_exception(error))
     extra = EXTRAS.get(getattr(error, "name", None) or "")

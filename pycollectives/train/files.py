@@ -17,7 +17,7 @@ def dumps(what: Any, indent: int | None = None) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a file by another one in one step, after the new one is on the disk."""
+    """Replace a file with another one in one step, after the new one is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")

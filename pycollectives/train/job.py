@@ -53,7 +53,7 @@ OnFailure = Literal["raise", "continue"]
 """If a rank dies: all others raise RankFailedError, or continue."""
 
 NOT_OF_THE_TRAINING = ("epochs", "load", "output", "device")
-"""Settings that a run which goes on from a checkpoint may change. No schedule depends on how long a training is."""
+"""Settings that a run which goes on from a checkpoint may change. No schedule depends on how long a training job is."""
 
 RESULTS = ("metrics-rank-*.jsonl", "summary.json")
 """Files in the output folder that a run which begins anew deletes: the run before may have had more ranks."""
@@ -144,7 +144,7 @@ def run(
         names ranks and values.
     ValueError
         A setting cannot be met, a checkpoint does not fit, the ranks do not share the output folder, or another
-        training writes there.
+        training job writes there.
     RankFailedError
         Another rank has left by an exception, or has died; see docs/training.md, "A rank that fails".
     """
@@ -156,7 +156,7 @@ def run(
         raise ValueError(f"on_failure: expected one of {', '.join(get_args(OnFailure))}; got {on_failure!r}")
     checked_integer("at_least", at_least, at_least=1, at_most=comm.size)
     if settings.by_speed and METHODS.find(settings.method).needs_equal_steps:  # type: ignore[attr-defined]
-        raise ValueError(f"by_speed: expected false, since ranks of {settings.method.name!r} take equally many steps")
+        raise ValueError(f"by_speed: expected false, since {settings.method.name!r} needs equal numbers of steps")
     if on_failure == "raise":
         if at_least > 1:
             raise ValueError(f"at_least: expected 1 with on_failure 'raise', got {at_least}")

@@ -1,4 +1,4 @@
-"""The output folder: the same for all ranks, and used by one training at a time."""
+"""The output folder: the same for all ranks, and used by one training job at a time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _require_token(folder: Path, token: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
-    """Lock a folder, if there is one, against other trainings during the block; collective at its begin.
+    """Lock a folder, if there is one, against other training jobs during the block; collective at its beginning.
 
     Rank 0's process holds the lock. On a file system without locks there is none.
     """
@@ -77,7 +77,7 @@ def _lock(folder: Path, until: contextlib.ExitStack) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        raise ValueError(f"another training writes into {folder.absolute()}: {file.read()}") from None
+        raise ValueError(f"another training job writes into {folder.absolute()}: {file.read()}") from None
     except OSError:  # not every file system has locks
         return
     file.truncate(0)  # it is not deleted: who has opened it before would lock what is no longer there

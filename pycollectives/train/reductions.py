@@ -22,7 +22,7 @@ T = TypeVar("T", bool, int, float)
 
 
 def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
-    """Replace an array by its mean over all ranks, which has the same bits everywhere; collective."""
+    """Replace an array with its mean over all ranks, which has the same bits everywhere; collective."""
     with on_host(array) as values:
         total = np.empty_like(values)  # if a rank dies in the call, the values stay as they are
         comm.Allreduce(values, total, MPI.SUM)

@@ -32,7 +32,7 @@ class Choice:
 
     @classmethod
     def parse(cls, value: object) -> Choice:
-        """Return the choice for a text of the command line or a value of TOML."""
+        """Return the choice for a string of the command line or a value of TOML."""
         if isinstance(value, Choice):
             return value
         if isinstance(value, str):
@@ -43,10 +43,10 @@ class Choice:
             return cls(name, dict(_in_seconds(key, _value(text)) for key, _, text in split))
         if isinstance(value, Mapping) and isinstance(value.get("name"), str):
             return cls(value["name"], dict(_in_seconds(key, value) for key, value in value.items() if key != "name"))
-        raise ValueError(f"expected a text or a table with a name, got {value!r}")
+        raise ValueError(f"expected a string or a table with a name, got {value!r}")
 
     def __str__(self) -> str:
-        """Return the text of the command line, in the library's units."""
+        """Return the string of the command line, in the library's units."""
         return ",".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
 
 

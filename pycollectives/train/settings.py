@@ -42,8 +42,8 @@ class Settings:
     settle_epochs
         The epochs after which all replicas are made equal; None: only at the end.
     by_speed
-        Whether ranks take their batches from one counter, so that fast ranks take more. Otherwise all take equally
-        many.
+        Whether ranks take their batches from one counter, so that fast ranks take more. Otherwise all take the same
+        number.
     seed
         Of the data, the order of examples, the first weights, the load, and the method if it has one.
     device
@@ -88,7 +88,7 @@ class Settings:
         return cls(**{key: _converted(key, known[key], value) for key, value in values.items()})
 
     def __post_init__(self) -> None:
-        """Refuse impossible settings, and replace aliases by the names of options."""
+        """Refuse impossible settings, and replace aliases with the names of options."""
         object.__setattr__(self, "optimizer", OPTIMIZERS.canonical(self.optimizer))
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: expected at least 1 example, got {self.batch}")

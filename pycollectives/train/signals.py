@@ -1,4 +1,4 @@
-"""Signals that end a training. They are noted from the beginning of the program, before MPI starts."""
+"""Signals that end training. They are noted from the beginning of the program, before MPI starts."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Snapshots:
         self._unforced.clear()
 
     def remove(self) -> None:
-        """Delete the files and their folder, until `go_on`."""
+        """Delete the files and their folder, which `go_on` makes again."""
         for name in self.names():
             self.path(name).unlink()
         self.folder.rmdir()
@@ -92,5 +92,5 @@ class Snapshots:
 
 
 def name_of(steps: int) -> str:
-    """Return the name of a file of so many steps."""
+    """Return the name of the file written after `steps` steps."""
     return f"{steps:08d}"

@@ -1,4 +1,4 @@
-"""The results of a training over all its runs: sums over its steps, and their summary."""
+"""The results of a training job over all its runs: sums over its steps, and their summary."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ SOON_S = 0.5
 
 
 def require_possible(comm: Communicator) -> None:
-    """Raise ValueError if a training cannot continue after a death; local."""
+    """Raise ValueError if a training job cannot continue after a death; local."""
     if comm.transport != "mpi":
         raise ValueError("on_failure 'continue': expected a communicator on MPI; threads of one process die together")
     if comm._engine.acknowledge_failed() is None or not is_fault_tolerant():
         raise ValueError(
-            "on_failure 'continue': this job ends when a rank dies; start it by Open MPI 5, with "
+            "on_failure 'continue': this job ends when a rank dies; start it with Open MPI 5, with "
             f"mpirun --with-ft ulfm --mca async_mpi_finalize 1 (which sets {FAULT_TOLERANT}=1)"
         )
 

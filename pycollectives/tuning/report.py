@@ -52,7 +52,7 @@ def progress(seconds: float) -> Iterator[Callable[[int, int, int], None]]:
 
 
 def console() -> Console:
-    """Return a console that is wide enough for the tables: launchers do not tell how wide the terminal is."""
+    """Return a console that is wide enough for the tables: launchers do not report how wide the terminal is."""
     from rich.console import Console
 
     return Console(width=max(WIDTH, Console().width), highlight=False)

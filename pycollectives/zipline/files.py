@@ -29,7 +29,7 @@ NUMBERS = re.compile(rf"{NUMBER}(?:,{NUMBER})*")
 
 
 def write(path: str | os.PathLike[str], rows: Rows) -> None:
-    """Write `rows` to the file `path`; `read` returns the same numbers, also for `float64`.
+    """Write `rows` to the file `path`; `read` returns the same numbers, even for `float64`.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def write(path: str | os.PathLike[str], rows: Rows) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> list[Timestamps]:
-    """Return the rows of the file `path`, in the order of the workers: `int64`, or `float64` if a number is no integer.
+    """Return the rows of the file `path`, in the order of the workers: `int64`, or `float64` if not all are integers.
 
     Raises
     ------

@@ -45,7 +45,7 @@ class Incremental:
         return self._barrier
 
     def update(self, worker: SupportsIndex, row: Timestamps) -> Barrier:
-        """Replace the row of a worker by one of any length, and return the new barrier.
+        """Replace the row of a worker with one of any length, and return the new barrier.
 
         Parameters
         ----------

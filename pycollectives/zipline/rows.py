@@ -16,7 +16,7 @@ DTYPES = (np.dtype(np.int64), np.dtype(np.float64))
 
 
 def checked_row(worker: int, row: Any) -> Timestamps:
-    """Return a row as an array; raise `ValueError` or `TypeError`. The extension checks that timestamps increase."""
+    """Return a checked row as an array, or raise an error. The extension checks that the timestamps increase."""
     try:
         array = np.asarray(row)
     except ValueError as error:  # a list of lists of different lengths
@@ -36,7 +36,7 @@ def flattened(rows: Any) -> tuple[Timestamps, Int64s]:
     Raises
     ------
     ValueError, TypeError
-        There is no row, or a row is no array of timestamps or has another type than the first. The text names it.
+        There is no row, or a row is not an array of timestamps or has another type than the first. The text names it.
     """
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.size > 0 and rows.dtype in DTYPES:
         count, length = rows.shape
@@ -69,7 +69,7 @@ class Barrier(NamedTuple):
 
 
 def extension() -> ModuleType:
-    """Return `pycollectives._zipline`, which is loaded at first use; an `ImportError` tells how to build it."""
+    """Return `pycollectives._zipline`, which is loaded at first use; an `ImportError` shows how to build it."""
     try:
         from .. import _zipline
     except ImportError as error:

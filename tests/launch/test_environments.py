@@ -19,7 +19,7 @@ def test_a_thread_level_that_is_too_low():
     assert outcome.status == 0
     for rank in range(2):
         refused, total = outcome.said(rank)
-        assert "expected MPI initialised with MPI_THREAD_MULTIPLE" in refused
+        assert "expected MPI initialized with MPI_THREAD_MULTIPLE" in refused
         assert "got MPI_THREAD_FUNNELED" in refused
         assert total == "sum 2.0"
 

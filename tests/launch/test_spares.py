@@ -94,5 +94,5 @@ def test_a_newcomer_whose_program_fails_ends():
 
 def test_a_newcomer_that_restores_nothing_ends():
     outcome = mpirun(3, "other_newcomer.py", "restores nothing", limit=60, options=WITH_FAULT_TOLERANCE)
-    assert "cannot join the others and ends: expected first the calls that the survivors have made: Comm" in outcome.err
+    assert "cannot join the others and ends: expected the survivors' calls first: Comm" in outcome.err
     assert outcome.said(0) == ["members (0,)"]

@@ -100,7 +100,7 @@ def test_ranks_that_make_the_communicator_alone_say_so_on_stderr(program):
     for rank, line in zip(warned, sorted(warnings), strict=True):
         assert re.fullmatch(
             rf"pycollectives: rank {rank} of 3: Communicator: not complete after 0\.[3-9]\d* s; some ranks have not "
-            r"called it \(it is collective, and MPI does not tell which\)\.",
+            r"called it \(it is collective, and MPI does not report which\)\.",
             line,
         )
 

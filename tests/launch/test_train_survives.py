@@ -124,7 +124,7 @@ def test_at_least_so_many_ranks_need_a_job_that_continues(tmp_path):
 @pytest.mark.parametrize(
     ("options", "method", "text"),
     [
-        ((), "synchronous", "this job ends when a rank dies; start it by Open MPI 5"),
+        ((), "synchronous", "this job ends when a rank dies; start it with Open MPI 5"),
         (WITH_FAULT_TOLERANCE, "ddp", "method 'ddp' cannot lose a rank"),
     ],
 )

@@ -223,7 +223,7 @@ def test_arguments_of_the_communicator(monkeypatch):
 @pytest.mark.mpi(min_size=2)
 def test_the_launcher_must_be_fault_tolerant(monkeypatch):
     monkeypatch.delenv(FAULT_TOLERANT, raising=False)
-    with pytest.raises(RuntimeError, match="this job ends when a rank dies; start it by Open MPI 5, with mpirun"):
+    with pytest.raises(RuntimeError, match="this job ends when a rank dies; start it with Open MPI 5, with mpirun"):
         pc.Communicator(WORLD, on_failure="continue", timeout=LIMIT)
 
 

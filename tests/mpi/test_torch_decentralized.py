@@ -216,7 +216,7 @@ def test_a_step_that_ran_into_its_limit_goes_on_where_it_was(comm, method):
                 push(optimizer, parameters, 1.0, 2)
             optimizer._timeout = LIMIT
             if method == "sgp":  # it has its update already
-                with pytest.raises(RuntimeError, match=r"flush: a step of .* ended by an error: call step.. again"):
+                with pytest.raises(RuntimeError, match=r"flush: a step of .* ended with an error: call step.. again"):
                     optimizer.flush()
         WORLD.Barrier()
         if WORLD.rank == 0:

@@ -30,7 +30,7 @@ DEVIATION = np.array([0.2470, 0.2435, 0.2616], np.float32).reshape(3, 1, 1)
 
 
 class Images:
-    """An array of shape (count, 3, 32, 32) over mapped files of equally many records, normalized by channel."""
+    """An array of shape (count, 3, 32, 32) over mapped files with the same number of records, normalized by channel."""
 
     def __init__(self, files: Sequence[NDArray[np.uint8]]) -> None:
         self._files = files
@@ -64,7 +64,7 @@ def cifar10(*, folder: str = "") -> Dataset:
     *train, test = [records_of(Path(folder) / name) for name in (*TRAIN, TEST)]
     counts = [len(records) for records in (*train, test)]
     if len({*counts}) != 1:
-        raise ValueError(f"CIFAR-10: expected files of equally many images, got {counts}: copy {folder} again")
+        raise ValueError(f"CIFAR-10: expected files with the same number of images, got {counts}: copy {folder} again")
     return Dataset(part(train), part([test]))
 
 

@@ -20,7 +20,7 @@ class Score(NamedTuple):
     loss: float
     """Mean over the examples."""
     accuracy: float | None
-    """Fraction of the examples whose class is right; None: the model is no classifier."""
+    """Fraction of the examples whose class is right; None: the model is not a classifier."""
 
 
 class Model(ABC):
@@ -36,7 +36,7 @@ class Model(ABC):
     weights: NDArray[np.float32]
     """Every trained parameter, flat and C-contiguous; updated in place by others.
 
-    Of a model whose memory is a device's it is a flat tensor of PyTorch: `train.arrays` has what is written otherwise.
+    For a model whose memory is on a device, it is a flat PyTorch tensor; `train.arrays` has the functions that differ.
     """
     gradient: NDArray[np.float32]
     """The gradient with respect to `weights`, of the same shape."""

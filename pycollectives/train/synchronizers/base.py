@@ -123,7 +123,7 @@ class Synchronizer:
         return None
 
     def leave(self) -> None:
-        """Leave: no rank waits for this one any longer. Does not wait, because others may have many steps left."""
+        """Leave: no rank waits for this one anymore. Does not wait, because others may have many steps left."""
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Apply all outstanding data to `model`, by `optimizer`, after step `number`. Collective; all have left."""
@@ -170,7 +170,7 @@ class WeightSynchronizer(Synchronizer):
         self.comm = comm
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
-        """Replace the `weights` by an average with other ranks' weights, after the update of step `number`."""
+        """Replace the `weights` with an average of this and other ranks' weights, after the update of step `number`."""
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Apply this rank's gradient, then `average` the weights."""

@@ -114,7 +114,7 @@ class ParameterServer(Served):
 
 
 def _patient(sync: str) -> synchronizations.Synchronization:
-    """Return the synchronization for a text, without a limit of patience: the others wait for a slow rank."""
+    """Return the synchronization for a string, without a limit of patience: the others wait for a slow rank."""
     kind = synchronizations.parse(sync)
     return replace(kind, patience=math.inf) if isinstance(kind, synchronizations.Patient) else kind
 

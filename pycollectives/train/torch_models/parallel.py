@@ -83,7 +83,7 @@ def _has_group(comm: MPI.Comm) -> bool:
             there = "missing" if place is None else "{} of {}".format(*place)
             raise ValueError(
                 f"ddp: rank {rank} of {comm.size} is {there} in the default process group of torch.distributed, which "
-                "is there already: it is used, and is to have the ranks of this job; or let there be none"
+                "exists already: it must have the ranks of this job, or not exist"
             )
     return True
 

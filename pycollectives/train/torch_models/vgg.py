@@ -23,7 +23,7 @@ STAGES = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))  # times `width` channels, con
 
 
 class VGG(TorchModel):
-    """VGG-16 whose first convolution has `width` channels, and the last 8 `width`.
+    """VGG-16 whose first convolution has `width` channels, and whose last has 8 `width`.
 
     The published width is 64: 14.7 million weights, 58.9 MB. Ripples' model has 9.23 MB; the paper does not give its
     shape. The nearest width is 26, with 2.43 million weights, 9.28 MiB.

@@ -201,7 +201,7 @@ def test_until_the_earlier_of_both():
         ({"seconds": -1}, "seconds: expected"),
         ({"examples": 5}, "expected examples and counter together"),
         ({"seconds": 1, "counter": object()}, "expected examples and counter together"),
-        ({"examples": 5, "counter": object()}, "counter: expected what Communicator.counter"),
+        ({"examples": 5, "counter": object()}, "counter: expected the result of Communicator.counter"),
         ({"seconds": 1, "batch": 2}, "batch: expected 1 without a counter"),
     ],
 )

@@ -32,9 +32,9 @@ def drawn(paths, out):
 
 def test_a_rank_twice(tmp_path):
     paths = [write(tmp_path, 0)] * 2
-    with pytest.raises(ValueError, match="rank 0 comes twice"):
+    with pytest.raises(ValueError, match="rank 0 appears twice"):
         traces.merge(paths, tmp_path / "run.json")
-    assert "rank 0 comes twice" in drawn(paths, tmp_path / "run.svg")
+    assert "rank 0 appears twice" in drawn(paths, tmp_path / "run.svg")
 
 
 def test_traces_of_different_runs_are_refused(tmp_path):

@@ -38,8 +38,8 @@ NUMBERS = {
     "a rank asks the others": r"kAnswerTime = ([\d.]+);",
     "a rank that gives up a creation": r"kAnswerTime = ([\d.]+);",
     "other ranks may give up too": r"kArrivalTime = ([\d.]+);",
-    "a waiting rank looks": r"kCheckPeriod = ([\d.]+);",
-    "calls that do not wait look too": r"kLookPeriod = (\d+);",
+    "a waiting rank checks": r"kCheckPeriod = ([\d.]+);",
+    "calls that do not wait check too": r"kLookPeriod = (\d+);",
     "MPI or the shared memory reports": r"kLooks = (\d+);\n.*milliseconds\(5\)",
     "signals such as Ctrl-C": r"kInterruptPeriod = ([\d.]+);",
     "a collective that stays open": r"kTagStride = (\d+);",
@@ -58,7 +58,7 @@ OF_THE_PAGE = {
     "contributors of a round": lambda words: 64 * words,
 }
 """What the page shows of the number in the sources; in other rows, the number itself."""
-NOT_OF_THE_SOURCES = ("results kept one by one",)
+NOT_OF_THE_SOURCES = ("individual results kept",)
 
 
 def rows_with_a_number() -> dict[str, str]:

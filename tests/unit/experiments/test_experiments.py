@@ -255,7 +255,7 @@ def test_the_file_that_the_documentation_shows(tmp_path):
             ('baseline = "a"', 'baseline = "c"'),
             r"job 'b': baseline: expected the name of a job before it \(a\), got 'c'",
         ),
-        (('name = "b"', 'name = "a"'), "'a' is there twice"),
+        (('name = "b"', 'name = "a"'), "'a' appears twice"),
         (("epochs = 1", "epoch = 1"), "unknown setting 'epoch'"),
         (("ranks = 2", "rank = 2"), "rank"),
         (('title = "T"', ""), "title"),

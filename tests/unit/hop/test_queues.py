@@ -190,7 +190,7 @@ def test_what_is_refused():
             with pytest.raises((ValueError, pc.MismatchError), match=text):
                 comm.update_queue(np.zeros(2), **arguments)
         for arguments, text in [
-            ({"owner": 1, "taker": 1}, "taker: expected another rank"),
+            ({"owner": 1, "taker": 1}, "taker: expected a rank other"),
             ({"owner": 0, "taker": 1, "tokens": -1}, "tokens"),
         ]:  # fmt: skip
             with pytest.raises((ValueError, pc.MismatchError), match=text):

@@ -165,7 +165,7 @@ def test_a_first_creation_that_differs_from_the_donor_s_ends_it(joined):
     new, made = joined({}, {}, created=0, pending="broadcast")
     assert made == ["installed", "joined"]
     new.check_first("broadcast")
-    with pytest.raises(EndedError, match="expected first the call of the survivors, broadcast; got agree"):
+    with pytest.raises(EndedError, match="expected the survivors' call first, broadcast; got agree"):
         new.check_first("agree")
 
 

@@ -243,7 +243,7 @@ def test_a_rank_that_would_be_given_nothing_is_refused():
     """It would give half of its weight away in each step, until nothing is left."""
 
     def program(comm):
-        with pytest.raises(ValueError, match="expected a connected graph, found no way from rank 0 to rank 2"):
+        with pytest.raises(ValueError, match="expected a connected graph, found no path from rank 0 to rank 2"):
             comm.push_sum(np.zeros(1), topology=pc.topology.Topology(3, [(2, 0), (0, 1)]))
 
     run_ranks(3, program)

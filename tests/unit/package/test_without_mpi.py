@@ -15,7 +15,7 @@ AFTER = "from mpi4py import MPI; MPI.Finalize()"
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize(("begin", "says"), [(BEFORE, "MPI is not initialised"), (AFTER, "MPI is finalised")])
+@pytest.mark.parametrize(("begin", "says"), [(BEFORE, "MPI is not initialized"), (AFTER, "MPI is finalized")])
 def test_it_is_an_error_that_says_so(begin, says, call):
     program = f"""
 {begin}

@@ -34,7 +34,7 @@ shapes = pytest.mark.parametrize("ranks_per_node", SHAPES)
         ({"update": None}, TypeError, r"update: expected one such as SGD\(0.1\)"),
         ({"update": pc.servers.SGD}, TypeError, r"update: expected one such as SGD\(0.1\)"),
         ({"sync": pc.servers.EAMSGD(1, 0.1)}, ValueError, r"update: expected None under EAMSGD\(period=1, alpha=0.1\)"),
-        ({"servers": 0}, ValueError, "servers: expected 1 to 3, the ranks there are, got 0"),
+        ({"servers": 0}, ValueError, "servers: expected 1 to 3, the number of ranks, got 0"),
         ({"servers": 4}, ValueError, "servers: expected 1 to 3"),
         ({"servers": [1, 1]}, ValueError, "servers: expected different ranks"),
         ({"servers": [3]}, ValueError, "servers: expected 0 <= servers < 3"),

@@ -193,7 +193,7 @@ SCHEDULE = ("allreduce", "schedule")
         (("format",), 1, "format: expected 2, got 1"),
         (("format",), None, "format: expected 2, got None"),
         (("formats",), 2, "formats: unknown, expected one of format, "),
-        (("source",), 5, "source: expected a text, got 5"),
+        (("source",), 5, "source: expected a string, got 5"),
         (("allreduce",), None, "allreduce: missing"),
         (("allreduce",), [], "allreduce: expected an object, got []"),
         (("allreduce", "bord"), [], "allreduce.bord: unknown, expected one of board, schedule, segment_bytes"),

@@ -99,10 +99,10 @@ def test_traces_have_a_column_per_rank_or_one_and_lines_that_repeat(tmp_path, te
         ("0.1,0.2,0.3\n0.3\n", "expected numbers separated by commas"),
         ("-1\n", "expected finite times >= 0"),
         ("nan\n", "expected finite times >= 0"),
-        ("", "expected a line per call, it is empty"),
-        ("# seconds\n\n", "expected a line per call, it is empty"),
-        ("0.1,0.2\n", "expected a column per rank, 3, or one for all; got 2"),
-        ("0.1,0.2,0.3,0.4\n", "expected a column per rank, 3, or one for all; got 4"),
+        ("", "expected a line per call, got an empty file"),
+        ("# seconds\n\n", "expected a line per call, got an empty file"),
+        ("0.1,0.2\n", r"expected one column per rank \(3\) or one for all ranks, got 2 columns"),
+        ("0.1,0.2,0.3,0.4\n", r"expected one column per rank \(3\) or one for all ranks, got 4 columns"),
     ],
 )
 @pytest.mark.filterwarnings("error")

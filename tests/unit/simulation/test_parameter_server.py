@@ -112,7 +112,7 @@ def test_a_negative_latency_is_refused():
 
 
 def test_workers_that_wait_for_ever_are_named():
-    with pytest.raises(RuntimeError, match="workers 0, 2 wait for ever"):
+    with pytest.raises(RuntimeError, match="workers 0, 2 wait indefinitely"):
         history(pc.servers.BSP(patience=float("inf")), np.ones((3, 5)), vanishes=[5, 2, 5])
 
 

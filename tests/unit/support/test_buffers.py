@@ -164,14 +164,14 @@ def test_specifications_with_mpi_datatypes():
 @pytest.mark.parametrize(
     ("spec", "error", "message"),
     [
-        ([np.zeros(3), 4, "d"], ValueError, "count of 0 to 3, the elements there are, got 4"),
+        ([np.zeros(3), 4, "d"], ValueError, "count of 0 to 3, the number of elements, got 4"),
         ([np.zeros(3), -1], ValueError, "got -1"),
         ([np.zeros(3), 1.5], TypeError, "integer count, got 1.5"),
         ([np.zeros(3, "f4"), 3, "d"], TypeError, "elements of float64, as its specification says, got float32"),
         ([bytearray(15), "d"], ValueError, "15 bytes"),
         ([np.zeros(8)[::2], 2], BufferError, "C-contiguous"),
-        ([np.zeros(3), 2, 2, "d"], ValueError, "count of 0 to 1, the elements there are, got 2"),
-        ([np.zeros(3), 1, 4, "d"], ValueError, "displacement of 0 to 3, the elements there are, got 4"),
+        ([np.zeros(3), 2, 2, "d"], ValueError, "count of 0 to 1, the number of elements, got 2"),
+        ([np.zeros(3), 1, 4, "d"], ValueError, "displacement of 0 to 3, the number of elements, got 4"),
         ([np.zeros(3), (1, -1), "d"], ValueError, "displacement of 0 to 3"),
         ([np.zeros(6), (1, 2, 3), "d"], TypeError, r"one block, .* got \(1, 2, 3\), as in mpi4py's vector form"),
         ([np.zeros(6), (1,), "d"], TypeError, r"got \(1,\), as in mpi4py's vector form"),

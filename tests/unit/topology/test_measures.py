@@ -61,9 +61,9 @@ def test_random_graphs():
 def test_a_rank_that_is_not_reached():
     line = pc.topology.Topology(3, [(0, 1), (1, 2)], name="line")
     assert line.distance(0, 2) == 2
-    with pytest.raises(ValueError, match="line of 3 ranks: no way leads from rank 2 to rank 0"):
+    with pytest.raises(ValueError, match="line of 3 ranks: there is no path from rank 2 to rank 0"):
         line.distance(2, 0)
-    with pytest.raises(ValueError, match="expected a connected graph, found no way from rank 1 to rank 0"):
+    with pytest.raises(ValueError, match="expected a connected graph, found no path from rank 1 to rank 0"):
         _ = line.diameter
 
 
@@ -186,7 +186,7 @@ def test_chi_by_the_definition():
     ("graph", "message"),
     [
         (topology.exponential(5), "expected a symmetric graph"),
-        (pc.topology.Topology(3, [(0, 1), (1, 0)]), "expected a connected graph, found no way from rank 0 to rank 2"),
+        (pc.topology.Topology(3, [(0, 1), (1, 0)]), "expected a connected graph, found no path from rank 0 to rank 2"),
     ],
 )
 def test_what_has_no_chi(graph, message):

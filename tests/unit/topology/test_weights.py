@@ -139,18 +139,18 @@ def test_the_matrix_is_copied():
         (
             topology.ring(5),
             lambda graph: graph.check_bipartite(),
-            "ring of 5 ranks: expected a bipartite graph, found a circle of odd length through the edge of ranks 1 and "
+            "ring of 5 ranks: expected a bipartite graph, found a cycle of odd length through the edge of ranks 1 and "
             "2",
         ),
         (
             pc.topology.Topology(3, [(0, 1), (1, 0)]),
             lambda graph: graph.check_connected(),
-            "graph of 3 ranks: expected a connected graph, found no way from rank 0 to rank 2",
+            "graph of 3 ranks: expected a connected graph, found no path from rank 0 to rank 2",
         ),
         (
             pc.topology.Topology(3, [(0, 1), (1, 2)]),
             lambda graph: graph.check_connected(),
-            "graph of 3 ranks: expected a connected graph, found no way from rank 1 to rank 0",
+            "graph of 3 ranks: expected a connected graph, found no path from rank 1 to rank 0",
         ),
         (
             topology.ring(3),

@@ -218,7 +218,7 @@ def test_uneven_steps_with_sync_every_are_an_error_of_all():
     for error in errors:
         assert isinstance(error, pc.MismatchError)
         assert "average on rank 1" in str(error)
-        assert "with sync_every all ranks make equally many steps" in str(error)
+        assert "with sync_every all ranks take the same number of steps" in str(error)
 
 
 def test_a_parameter_without_memory_for_each_element_is_refused_everywhere():
@@ -249,7 +249,7 @@ def test_abort_is_the_way_out_of_a_step_that_cannot_go_on():
             optimizer.step()
         inner.zero_grad()
         for call in (optimizer.flush, optimizer.finish, optimizer.close):
-            with pytest.raises(RuntimeError, match=r"are on their way: call step\(\) before, or abort\(\)"):
+            with pytest.raises(RuntimeError, match=r"are on their way: call step\(\) first, or abort\(\)"):
                 call()
         optimizer.abort()
         assert optimizer.closed

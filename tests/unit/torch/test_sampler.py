@@ -118,8 +118,8 @@ def test_it_continues_where_a_state_says():
         ({"batch_size": 8, "seed": -1}, "seed: expected at least 0"),
         ({"batch_size": 8, "seed": 1 << 64}, "seed: expected at most"),
         ({"batch_size": 8, "shuffle": "False"}, "shuffle: expected True or False"),
-        ({"batch_size": 8, "state": {}}, "state: expected what state_dict"),
-        ({"batch_size": 8, "state": 5}, "state: expected what state_dict"),
+        ({"batch_size": 8, "state": {}}, "state: expected the result of state_dict"),
+        ({"batch_size": 8, "state": 5}, "state: expected the result of state_dict"),
     ],
 )
 def test_arguments_that_are_refused(options, text):

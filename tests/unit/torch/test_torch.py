@@ -90,7 +90,7 @@ def test_gradients_changed_after_backward_are_refused_and_may_be_after_averaging
         warnings.simplefilter("ignore")
         outcomes = ranks(2, program, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == [
-        "close: gradients of EagerOptimizer are on their way: call step() before, or abort()"
+        "close: gradients of EagerOptimizer are on their way: call step() first, or abort()"
     ] * 2
 
 
@@ -278,7 +278,7 @@ def test_averages_that_wait_are_an_error_of_flush_and_dropped_by_close():
         with eager(sgd(parameters), comm) as optimizer:
             backward(parameters, 1.0)
             optimizer.average_gradients()
-            with pytest.raises(RuntimeError, match=r"flush: averages of EagerOptimizer wait: .*zero_grad\(\) to drop"):
+            with pytest.raises(RuntimeError, match=r"flush: averages of EagerOptimizer are unused: .*zero_grad\(\)"):
                 optimizer.flush()
         return values(parameters), parameters[0].grad, optimizer.closed
 

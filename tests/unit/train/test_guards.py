@@ -60,7 +60,7 @@ def test_long_settings_that_differ_are_named(other):
 
 def test_a_folder_in_which_another_training_writes_is_refused(comm, tmp_path):
     with output.locked(tmp_path, WORLD):
-        with pytest.raises(ValueError, match=rf"another training writes into {tmp_path}: process {os.getpid()} on \w"):
+        with pytest.raises(ValueError, match=rf"training job writes into {tmp_path}: process {os.getpid()} on \w"):
             train(comm, "synchronous", tmp_path, epochs=1)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     assert train(comm, "synchronous", tmp_path, epochs=1).finished

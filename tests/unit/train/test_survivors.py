@@ -212,7 +212,7 @@ def test_an_error_in_a_handler_of_the_program_is_no_death():
 @pytest.mark.parametrize(
     ("on_failure", "text"),
     [
-        ("continue", "this job ends when a rank dies; start it by Open MPI 5"),
+        ("continue", "this job ends when a rank dies; start it with Open MPI 5"),
         ("stop", "expected one of raise, continue; got 'stop'"),
     ],
 )
