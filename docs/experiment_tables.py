@@ -82,7 +82,7 @@ def accuracy_compared() -> str:
 METHODS = (  # your ranks, use, experiment and job, needs
     ("Every result must be complete.", "mpi4py or NCCL; or `Full()`, to compare with", None, ""),
     (
-        "Another rank is late in each step. You sum, or train with SGD.",
+        "A different rank is late in each step. You sum, or train with SGD.",
         "[partial allreduce](choosing.md), `Quorum(k)`: k is the number of ranks that usually arrive in time",
         ("digits", "quorum:4"),
         "a step that is linear in the data; `flush`",
@@ -94,6 +94,12 @@ METHODS = (  # your ranks, use, experiment and job, needs
         "compare the accuracy with `Full()` first: [it costs some](index.md#what-accuracy-costs)",
     ),
     (
+        "One or a few nodes are slow at times.",
+        "`Quorum(k)`: k is the number of ranks on the other nodes",
+        None,
+        "as for a partial allreduce above",
+    ),
+    (
         "The same rank is always slower, on one machine.",
         '[parameter server](parameter-server.md), `sync=pc.servers.ElasticBSP(15)`, `servers="node"`',
         ("elastic", "elastic:15, one 3x slower"),
@@ -103,22 +109,22 @@ METHODS = (  # your ranks, use, experiment and job, needs
         "The same rank is always slower, on several machines.",
         "[AD-PSGD](neighbor-averaging.md), `pairwise_averaging`",
         ("neighbors", "ad-psgd, one 10x slower"),
-        "a graph of the ranks; `equalize` at the end",
+        "`equalize` at the end; a [graph](topology.md), or the default",
     ),
     (
         "The same, but ranks must not be many iterations apart.",
         '[Hop](hop.md), `mode="skip:10"`',
         ("hop", "skip 10, one 4x slower"),
-        "a graph of the ranks",
+        "a [graph](topology.md), or the default",
     ),
     (
         "Ranks have several speeds, and you average weights.",
-        '[groups](groups.md), `partial_reduce(groups="smart")`',
-        ("groups", "smart, one slower by 5"),
+        '[groups](groups.md), `partial_reduce(groups="punctual")`',
+        ("methods", "ripples punctual, speeds 1 to 2"),
         "",
     ),
     (
-        "One rank is many times slower, and no pace is shared.",
+        "One rank is many times slower, and its oldest gradients may be discarded.",
         "[parameter server](parameter-server.md), `sync=pc.servers.Ringmaster(16)`",
         ("servers", "ringmaster:16, one 10x slower"),
         "a lower learning rate",
@@ -168,14 +174,14 @@ def three_numbers() -> str:
     quorum, synchronous = of["quorum:4"], of["synchronous"]
     least, most = over_messages()
     items = (
-        f"**{mpi / ours:.1f}x faster**: with a quorum of 16 of {call['ranks']} skewed ranks on one machine, a call of "
-        f"{size_of(size)} takes {time_of(ours)} on average, and `MPI_Allreduce` {time_of(mpi)} "
-        f'([`skew-32`](results/skew-32.txt), `late="{call["late"]}"`).',
         f"**{quorum['speedup']} the steps per second** in training with SGD and a quorum of 4 of {found['ranks']} "
-        f"ranks that are late in rotation. The accuracy is {quorum['accuracy']}, and {synchronous['accuracy']} "
-        "synchronously ([`digits`](results/experiments/digits.json)).",
-        f"**{least:.1f} to {most:.1f} times slower** than `MPI_Allreduce` over messages, if all ranks arrive at the "
-        "same time ([`latency-8-flat`](results/latency-8-flat.txt): `Full()`, 8 ranks, one per node).",
+        f"ranks that are late in rotation, with the default `late`. The accuracy is {quorum['accuracy']}, and "
+        f"{synchronous['accuracy']} synchronously ([`digits`](results/experiments/digits.json)).",
+        f"**{mpi / ours:.1f}x faster**: with a quorum of 16 of {call['ranks']} skewed ranks on one machine, a call of "
+        f"{size_of(size)} takes {time_of(ours)} on average, and `MPI_Allreduce` {time_of(mpi)}. This run drops late "
+        f'data (`late="{call["late"]}"`, [`skew-32`](results/skew-32.txt)).',
+        f"`Full()` takes **{least:.1f} to {most:.1f} times as long** as `MPI_Allreduce` over messages, if all ranks "
+        "arrive at the same time ([`latency-8-flat`](results/latency-8-flat.txt), 8 ranks, one per node).",
     )
     return "\n".join(textwrap.fill(f"- {item}", 120, subsequent_indent="  ", break_on_hyphens=False) for item in items)
 

@@ -22,4 +22,5 @@ class Queue(Collective[ArgumentsT]):
 
     def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:
         if self._context.communicator.rank not in ranks:
-            raise RuntimeError(f"{self.name}: {call} is for {what}, rank {', '.join(map(str, ranks))}, not for this one")
+            named = ", ".join(map(str, ranks))
+            raise RuntimeError(f"{self.name}: {call} is for {what}, rank {named}, not for this one")

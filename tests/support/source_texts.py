@@ -12,16 +12,18 @@ VALUE = "\0"
 """Stands for what a program puts into a text: nothing that a page quotes may go across it."""
 
 
+def text_of(node: ast.AST) -> str | None:
+    """Return the text of a string or an f-string, None of anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) or VALUE for part in node.values)
+    return None
+
+
 def texts_of_python(path: Path) -> set[str]:
     """Return all strings of a module except docstrings; parts of one expression are one string."""
     found = set()
-
-    def text_of(node: ast.AST) -> str | None:
-        if isinstance(node, ast.Constant):
-            return node.value if isinstance(node.value, str) else None
-        if isinstance(node, ast.JoinedStr):
-            return "".join(text_of(part) or VALUE for part in node.values)
-        return None
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

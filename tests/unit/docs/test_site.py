@@ -62,7 +62,7 @@ def test_every_page_is_in_one_toctree():
         ("api/partial-allreduce.md", ".. automethod:: pycollectives.Communicator.partial_allreduce"),
         ("slurm.md", "# Jobs under SLURM"),
         ("first-job.md", "# The first job"),
-        ("index.md", "## When not to use it"),
+        ("index.md", "## When not to use a partial allreduce"),
     ],
 )
 def test_what_is_asked_first_is_two_clicks_from_the_first_page(page, heading):
@@ -74,7 +74,7 @@ def test_what_is_asked_first_is_linked_at_the_top_of_the_first_page():
     top = (DOCS / "index.md").read_text().partition("\n## ")[0]
     for page in ("install", "quickstart", "choosing", "troubleshooting", "api/partial-allreduce", "slurm"):
         assert f"]({page}.md" in top
-    assert "](#when-not-to-use-it)" in top
+    assert "](#when-not-to-use-a-partial-allreduce)" in top
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import builtins
 import re
 
 import pytest
-from source_texts import ROOT, VALUE, source, texts_of_cpp, texts_of_python
+from source_texts import ROOT, VALUE, source, text_of, texts_of_cpp, texts_of_python
 
 from pycollectives.support import errors
 
@@ -82,3 +82,68 @@ def test_every_group_is_in_the_index():
     index, _, _ = text.partition("\n## ")
     groups = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert re.findall(r"^- \[(.*?)\]", index, re.MULTILINE) == groups
+
+
+# --- What the page leaves out
+
+KINDS = ("StallError", "MismatchError", "RankFailedError", "ClosedError")
+"""The exceptions whose messages have an entry."""
+NOT_LISTED = (
+    # with their own advice
+    "all ranks make equally many steps",
+    "abort() it on all ranks",
+    "another call may be made",
+    "Call it again.",
+    "call it again",
+    "do not contribute it again",
+    "use the communicator that it returned",
+    # with their own reason
+    "all who could send more have left",
+    "abort() ended the call",
+    "another thread of this rank is closing it",
+    "closing the communicator",
+    "has closed the communicator",
+    "has left the training by an exception",
+    "has stopped the communicator on all ranks",
+    "its stream on the device has other work",
+    "parameters cannot be synchronized, since a rank has left",
+    "the communicator is being closed: this thread is in its close()",
+    "the communicator was closed while a call waited",
+    "was closed meanwhile",
+    "while messages were timed",
+    # of a recovery, which catches them or adds its own text
+    "a rank has died",
+    "a rank died while",
+    "has not received its state in time",
+    "it has not made the calls of the survivors within",
+    "another process has ended",
+    "new processes",
+    # around a text with an entry
+    "PYC_CHECK: ",
+    "comes to none any more",
+    "; since then ",
+    "; the communicator is unusable now",
+)
+"""Parts of messages that need no entry."""
+
+
+def raised() -> set[str]:
+    """Return the fixed text of each exception of these kinds. One that is made elsewhere has less than two words."""
+    texts = set()
+    for path in (ROOT / "pycollectives").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) in KINDS and node.args:
+                texts.add(text_of(node.args[0]) or "")
+    for path in (ROOT / "csrc").rglob("*.cc"):
+        statements = path.read_text(encoding="utf-8").split(";\n")
+        for match in filter(None, (re.search(rf"\b({'|'.join(KINDS)})\(.*", one, re.DOTALL) for one in statements)):
+            texts.add(VALUE.join(sorted(texts_of_cpp(match[0]))))
+    return {text for text in texts if re.search(r"\w \w", text)}
+
+
+def test_a_message_has_an_entry_or_is_on_the_list():
+    headings = [heading.strip("`") for heading, _ in entries()]
+    known = [*headings, *NOT_LISTED]
+    assert len(raised()) > 40
+    assert [text for text in raised() if not any(part in text for part in known)] == []
+    assert [part for part in NOT_LISTED if not any(part in text for text in raised())] == []
