@@ -90,7 +90,7 @@ KINDS = ("StallError", "MismatchError", "RankFailedError", "ClosedError")
 """The exceptions whose messages have an entry."""
 NOT_LISTED = (
     # with their own advice
-    "all ranks make equally many steps",
+    "all ranks take the same number of steps",
     "abort() it on all ranks",
     "another call may be made",
     "Call it again.",
