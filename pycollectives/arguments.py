@@ -47,9 +47,9 @@ class Group(NamedTuple):
 
 
 class Creation(NamedTuple):
-    """A collective during its creation: its ranks, and its default name.
+    """A collective that is being created: its ranks and its default name.
 
-    `original_size`: the number of ranks before some died. Limits that fit these are lowered.
+    `original_size`: the number of ranks before some died. Limits that fit this number are lowered.
     """
 
     group: Group
@@ -58,7 +58,7 @@ class Creation(NamedTuple):
 
     @property
     def numbered(self) -> int:
-        """The ranks that have a number, with the dead ones."""
+        """The number of ranks, including dead ones."""
         return self.original_size or self.group.size
 
 

@@ -149,7 +149,7 @@ class PartialRequest(Request):
     def Start(self) -> None:
         """Start the request: contribute the send buffer. An active request raises `RuntimeError`."""
         if self._round is not None:
-            raise RuntimeError(f"{self._collective.name}: Start of a request that is active; Wait for it first")
+            raise RuntimeError(f"{self._collective.name}: Start called on an active request; call Wait first")
         self._round = self._collective.contribute(self._send)
 
     def Wait(self, *, timeout: float | None = None) -> RoundInfo:

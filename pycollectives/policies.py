@@ -50,7 +50,7 @@ class Policy(Declared):
         return self
 
     def for_survivors(self, size: int) -> Policy:
-        """Return the policy for `size` survivors. It waits for all of them at most."""
+        """Return the policy for `size` survivors. It waits for at most all of them."""
         del size
         return self
 

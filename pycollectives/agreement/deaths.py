@@ -1,4 +1,4 @@
-"""Errors of MPI that a rank's death causes."""
+"""MPI errors that a rank's death causes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _is_reported_soon(comm: MPI.Comm) -> bool:
 
 @contextmanager
 def naming_failed_ranks(comm: MPI.Comm) -> Iterator[None]:
-    """Convert the error of MPI, if a rank dies during the creation, to RankFailedError, which names the dead ranks."""
+    """If a rank dies while a collective is created, convert MPI's error to RankFailedError, naming the dead ranks."""
     from ..support.native import MPI
 
     try:

@@ -108,7 +108,7 @@ class Options:
     ) -> tuple[Options, list[Place]]:
         """Check the arguments of `Communicator` and return them, with the place of each rank; collective.
 
-        `is_tuned`: whether this process uses another selection table than the built-in one.
+        `is_tuned`: whether this process uses a selection table other than the built-in one.
         `limit`: seconds to wait for the other ranks; None for the limit in the arguments.
         """
         _warn_of_singletons()
@@ -236,7 +236,7 @@ def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
 
 
 def _check_usable(comm: object) -> None:
-    """Refuse an unusable communicator before any call of MPI, which would end the process."""
+    """Refuse an unusable communicator before any MPI call, which would end the process."""
     from ..support.native import MPI
 
     if not isinstance(comm, MPI.Comm):

@@ -89,7 +89,7 @@ class Rendezvous:
         self._closed = True
 
     def check_open(self) -> None:
-        """Raise `ClosedError` if this rank takes part in no further call."""
+        """Raise `ClosedError` if this rank takes part in no further calls."""
         if self._closed:
             raise ClosedError("the communicator is closed")
         if not self._open:

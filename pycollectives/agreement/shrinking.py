@@ -75,7 +75,7 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
     ----------
     timeout
         Seconds; None for the communicator's default, `math.inf` for no limit. It limits the wait for ranks that have
-        not called it. To make the new communicator, 20 more seconds and the time of MPI are allowed.
+        not called it. To make the new communicator, 20 more seconds and MPI's own time are allowed.
 
     Returns
     -------
@@ -90,8 +90,8 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
         The communicator was closed by `close`, or has been shrunk, or MPI is finalized.
     RuntimeError
         The ranks are threads of one process; this MPI cannot continue after a death, or does not report one that was
-        seen; another rank could not make the new communicator (on all ranks); another thread is in this call. Or a call
-        of MPI that makes communicators of MPI_COMM_WORLD failed on this rank, and this communicator lacks some of its
+        seen; another rank could not make the new communicator (on all ranks); another thread is in this call. Or an MPI
+        call that makes communicators from MPI_COMM_WORLD failed on this rank, and this communicator lacks some of its
         ranks (only on this rank).
     """
     if comm._membership is not None:
@@ -181,7 +181,7 @@ class Shrinking:
         finally:
             self._survivors.next_step()
             if self._new is None and comm is not None:
-                comm.Revoke()  # other ranks may wait for this one in collectives of MPI
+                comm.Revoke()  # other ranks may wait for this one in MPI collectives
 
     def _objection(self) -> str | None:
         if self._new is not None:

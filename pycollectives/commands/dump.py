@@ -47,7 +47,7 @@ def chosen(every: bool) -> list[int]:
     found = flight.listening()
     jobs = flight.jobs(found)
     if not found:
-        raise click.ClickException("none of your processes on this machine has a communicator of pycollectives")
+        raise click.ClickException("none of your processes on this machine has a pycollectives communicator")
     own = jobs.get(f"SLURM job {os.environ.get('SLURM_JOB_ID')}")
     if every or len(jobs) <= 1:
         return found

@@ -73,7 +73,7 @@ class Hop(Collective[HopArguments]):
     ...         for k in hop.iterations(50):
     ...             hop.step(np.zeros(2))  # -rate * gradient at hop.parameters
     ...         return hop.parameters
-    >>> models = run_ranks(3, program)  # at first 0, 1 and 2
+    >>> models = run_ranks(3, program)  # initially 0, 1 and 2
     >>> bool(np.ptp(models) < 0.01)
     True
     """

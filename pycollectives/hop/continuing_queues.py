@@ -187,8 +187,8 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     """The calls of the engine's update queue, which recover if a rank has died.
 
     The engine's queue has max_ig + 1 slots for each sender. Updates use a slot one after the other. Before the sender
-    can enqueue another one, the owner has dequeued or discarded the last but one of this slot, so that a sender keeps
-    two updates for each slot. The owner notes for each slot the newest update that it has dequeued.
+    can enqueue another one, the owner has dequeued or discarded the slot's update before last, so a sender keeps two
+    updates for each slot. For each slot, the owner notes the newest update that it has dequeued.
     """
 
     def __init__(self, context: Context, arguments: UpdateQueueArguments, deadline: Deadline) -> None:

@@ -99,8 +99,9 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
     def enqueue(self, update: BufferSpec, iteration: int, *, timeout: float | None = None) -> None:
         """Put an update into the queue; only senders may call it.
 
-        The call waits for the owner only if the slot still has the update of max_ig + 1 iterations before and that one
-        is not stale. A stale update is discarded, and so is an update for an owner that has closed the queue.
+        The call waits for the owner only if the slot still contains the update from max_ig + 1 iterations earlier, and
+        that update is not stale. A stale update is discarded, and so is an update for an owner that has closed the
+        queue.
 
         Parameters
         ----------

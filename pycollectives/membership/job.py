@@ -424,7 +424,7 @@ class ShrunkJob:
             return self._make(members, limit, arguments) if members else _Waiting()
         except BaseException as error:
             for each in made:
-                each.Revoke()  # other ranks may wait for this one in collectives of MPI
+                each.Revoke()  # other ranks may wait for this one in MPI collectives
             if isinstance(error, Exception) and self._next.mpi is not comm:  # a new process may differ from the others
                 raise RankFailedError(f"new processes: {error}") from error
             raise

@@ -1,7 +1,7 @@
 """Processes that replace dead ranks: the survivors start the program again, by MPI_Comm_spawn.
 
 Only the lowest survivor starts the processes, and waits until each has announced itself in the constructor of its
-communicator, before all connect. Meanwhile the others wait in a barrier, in which a death is an error of MPI; or, with
+communicator, before all connect. Meanwhile the others wait in a barrier, in which a death is an MPI error; or, with
 `respawn="background"`, all continue, and a thread waits. A new process ends itself if it cannot announce itself. In the
 calls that connect, MPI does not return if a rank dies.
 """

@@ -47,7 +47,7 @@ class DeviceArrays:
     """The engine's collective for arrays on a device, with the caller's streams.
 
     A call waits on the host until the stream of its array has finished its work, and works on the array afterwards. A
-    `read` without `out` writes its result in the order of the newest call's stream, at first the stream of `initial`.
+    `read` without `out` writes its result in the order of the newest call's stream, initially the stream of `initial`.
     """
 
     def __init__(self, arguments: PairwiseArguments, made: dict[str, Any]) -> None:

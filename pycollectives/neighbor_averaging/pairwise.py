@@ -171,9 +171,9 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
             C-contiguous memory of the count and dtype of `initial`, on the host or on its device. You may overwrite it
             after the call.
         stream
-            Only for models on a device: the stream on which you work with `delta`. A stream of PyTorch, CuPy or Numba,
-            an object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array
-            names. The call waits on the host until that stream has produced the values.
+            Only for models on a device: the stream on which you work with `delta`. A PyTorch, CuPy or Numba stream, an
+            object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
+            The call waits on the host until that stream has produced the values.
 
         Raises
         ------

@@ -32,7 +32,7 @@ def _policy(policy: Policy | str) -> Policy:
     given, (group, _, original_size) = as_policy(policy), creation()
     if original_size is None:
         return given.for_size(group.size)
-    given.for_size(original_size)  # raises if it did not fit at first
+    given.for_size(original_size)  # raises if it did not fit initially
     return given.for_survivors(group.size).for_size(group.size)
 
 
@@ -82,10 +82,10 @@ class PartialAllreduceArguments(Arguments):
         is an array on a CUDA device, all contributions and results are on that device: see "Arrays on a device" in
         docs/semantics.md.
     count, dtype
-        Use them instead of `like`. `count`: the number of elements. `dtype`: the element type, of NumPy or MPI. Results
-        are flat.
+        Use them instead of `like`. `count`: the number of elements. `dtype`: the NumPy or MPI element type. Results are
+        flat.
     op
-        An operation of MPI, such as `MPI.SUM`, on element types for which MPI defines it; or `pycollectives.AVG`, which
+        An MPI operation, such as `MPI.SUM`, on element types for which MPI defines it; or `pycollectives.AVG`, which
         divides by the number of contributors; or the name of one.
     policy
         When a round starts: an object such as `Quorum(2)`, or its string, such as "quorum:2". Default: when half of the

@@ -139,7 +139,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
             device: an array on that device. The data is handed over once its stream has produced it; work that you
             queue on that stream after this call may overwrite it.
         stream
-            Only for arrays on a device: the stream on which you work with them. A stream of PyTorch, CuPy or Numba, an
+            Only for arrays on a device: the stream on which you work with them. A PyTorch, CuPy or Numba stream, an
             object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
 
         Returns

@@ -129,7 +129,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
         stream
-            Only for arrays on a device: the stream on which you work with them. A stream of PyTorch, CuPy or Numba, an
+            Only for arrays on a device: the stream on which you work with them. A PyTorch, CuPy or Numba stream, an
             object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
             The call waits for the earlier work of that stream before it requests a group. When it returns, the average
             is complete.

@@ -32,7 +32,7 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
 
     def __init__(self, context: Context, arguments: PartialReduceArguments, deadline: Deadline) -> None:
         self._coordinator = arguments.coordinator_rank
-        self._in_call: Array | None = None  # the weights of a call that is not done; also after its time limit
+        self._in_call: Array | None = None  # the weights of a call that is not done, even after its time limit
         self._kept = np.empty(0, np.uint8)  # ... and a copy of them
         self._next_step = 0
         self._steps: dict[int, int] = {}  # the next step of each member, at the newest recovery

@@ -47,7 +47,7 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
     def __init__(self, context: Context) -> None:
         self._performed = [0] * context.communicator.size
         self._results: dict[int, Array] = {}  # the newest with each rank, as bytes
-        self._group: tuple[int, ...] = ()  # of the call that has not completed, also after its time limit
+        self._group: tuple[int, ...] = ()  # of the call that has not completed, even after its time limit
         self._values: Array | None = None  # ... its values, while the program is in it
         self._kept = np.empty(0, np.uint8)  # ... and a copy from its begin
         self._received: Array | None = None  # ... its result, from another member

@@ -59,7 +59,7 @@ def preduce(
     copies `x`. The survivors of a P-Reduce that a death interrupts receive the same result.
 
     The other ranks take no part, and no object is made for a group. Ranks must perform their common groups in the same
-    order. If all members are on one node and `x` has 64 KiB or more, they reduce in shared memory.
+    order. If all members are on one node and `x` is 64 KiB or more, they reduce in shared memory.
 
     Parameters
     ----------

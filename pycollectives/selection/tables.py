@@ -55,7 +55,7 @@ def for_costs(costs: Costs | None) -> SelectionTable | CostModel:
 
 
 def is_tuned() -> bool:
-    """Return True if this process uses another table than the built-in one, or cannot read the one to use."""
+    """Return True if this process uses a table other than the built-in one, or cannot read the one to use."""
     try:
         return in_use() is not built_in()
     except ValueError:  # raised again, and on all ranks, when a collective asks

@@ -175,8 +175,8 @@ class ElasticBSP(Patient):
         The function of `pycollectives.zipline` that finds the barrier, one of `ALGORITHMS`. All but "grid_scan" and
         "full_grid_scan" find the same barrier.
     predict
-        When the server predicts: "superstep", once after each barrier, as in the paper; "push" (ours), again among the
-        same pushes at each push by which a worker's interval has changed, which shortens the waiting if speeds vary.
+        When the server predicts. "superstep": once after each barrier, as in the paper. "push" (ours): again, among the
+        same pushes, whenever a push has changed a worker's interval; this shortens the waiting if speeds vary.
     objective
         "waiting": minimize the time for which the first worker waits for the last (Problem 1). "waiting-per-time"
         (ours): minimize this time divided by the length of the superstep.

@@ -36,7 +36,7 @@ RESOLUTION = 0.03
 NEARLY = 0.95
 """The advised quorum is the largest with this part of the best quorum's speed."""
 AT_PACE = 6.0
-"""Copies of its data that a partial allreduce has at most per rank if ranks keep pace (docs/semantics.md)."""
+"""The most copies of its data that a partial allreduce allocates per rank if ranks keep pace (docs/semantics.md)."""
 BEHIND = 36.0
 """The same if a rank falls behind, with the default `history`."""
 MAX_IG = 5

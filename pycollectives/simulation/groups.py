@@ -52,9 +52,9 @@ class _Worker:
 class GroupModel:
     """Simulates workers and a machine in virtual time.
 
-    `compute` is a function of (worker, step) that returns the seconds of computing before a synchronization, or None to
-    leave. `preduce` returns the seconds of a P-Reduce of its members, `delay` of a message. `record`: keep every
-    event.
+    `compute(worker, step)` returns the seconds of computation before a synchronization, or None if the worker leaves.
+    `preduce` returns the seconds that a P-Reduce of its members takes, and `delay` the seconds that a message takes.
+    `record`: keep every event.
     """
 
     def __init__(

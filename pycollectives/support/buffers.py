@@ -245,7 +245,7 @@ def matching_array(
 ) -> Array:
     """Return an array that shares the memory of `buffer`, or of a specification such as `[buffer, count, type]`.
 
-    TypeError if it has another element type than `expected`, ValueError for another count; the shape may differ.
+    TypeError if its element type differs from `expected`, ValueError if its count does; the shape may differ.
     BufferError if it is read-only and must be `writable`. Errors begin with `name`.
     """
     try:

@@ -21,9 +21,9 @@ PER_THREAD_STREAM = 2
 
 
 def handle_of_stream(stream: Any) -> int:
-    """Return the handle of a stream; TypeError if it is none.
+    """Return the handle of a stream; raise TypeError if it is not a stream.
 
-    It is a handle, an object with `__cuda_stream__` (cuda.core), or a stream of PyTorch, CuPy or Numba.
+    A stream is a handle, an object with `__cuda_stream__` (cuda.core), or a PyTorch, CuPy or Numba stream.
     """
     handle = _handle_or_none(stream)
     if handle is None:

@@ -95,7 +95,7 @@ def has_core_per_rank(places: Sequence[Place]) -> bool:
 
 
 def farthest_of(nodes: Sequence[int], places: Sequence[Place]) -> int | None:
-    """Return the first rank on another machine than rank 0, or otherwise on another node; None if there is none.
+    """Return the first rank that is not on rank 0's machine, or otherwise not on its node; None if there is none.
 
     >>> places = [Place("a", 7, 100, 1), Place("a", 8, 101, 1), Place("b", 7, 90, 1)]
     >>> farthest_of([0, 1, 2], places), farthest_of([0, 1], places[:2]), farthest_of([0, 0], places[:2])

@@ -90,7 +90,7 @@ class StepTimer:
         Parameters
         ----------
         comm
-            A communicator of mpi4py, or a `Communicator`, whose `mpi_comm` is used.
+            An mpi4py communicator, or a `Communicator`, whose `mpi_comm` is used.
         path
             The file's name. Only rank 0 uses it.
 

@@ -29,7 +29,7 @@ def wait_for(device: torch.device) -> None:
 class HostCopy:
     """Host memory of the size of a tensor, with a NumPy array on it.
 
-    Copies run after the earlier work of PyTorch's current stream, and are complete when the call returns.
+    Copies run after earlier work on PyTorch's current stream, and are complete when the call returns.
     """
 
     def __init__(self, like: torch.Tensor) -> None:

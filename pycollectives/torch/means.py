@@ -130,7 +130,7 @@ def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
     """Return a tensor on the memory of a result; PyTorch's current stream waits for the values.
 
     The CUDA array interface names the stream that writes the result, which PyTorch ignores. It is the stream of the
-    newest contribution, and a backward pass may have used another stream than the current one.
+    newest contribution, and a backward pass may have used a stream other than the current one.
     """
     written_on, current = result.__cuda_array_interface__["stream"], torch.cuda.current_stream(device)
     if written_on != handle_of_stream(current):

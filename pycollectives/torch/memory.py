@@ -67,7 +67,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
-    """Whether a gradient, of any strides, has the bits of a part of a bucket once converted to its dtype."""
+    """Return True if a gradient, of any strides, has a bucket part's bits once converted to the part's dtype."""
     if gradient.shape != part.shape:
         return False
     if gradient.dtype is part.dtype and gradient.is_contiguous() and not (_is_on_device(part) or gradient.is_neg()):

@@ -48,7 +48,7 @@ class Placement:
         if not getattr(model, "runs_on_devices", False):
             raise ValueError(
                 f"device {settings.device}: model {settings.model.name!r} computes with NumPy, on the host: choose a "
-                "model of PyTorch, or the device cpu"
+                "PyTorch model, or the device cpu"
             )
         device = _device(settings.device, local_rank)
         why = METHODS.find(settings.method).why_staged()  # type: ignore[attr-defined]

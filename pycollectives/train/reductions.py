@@ -1,4 +1,4 @@
-"""Collective calls of MPI whose result is used only if no rank died in them.
+"""Collective MPI calls whose result is used only if no rank died in them.
 
 They reduce buffers, for two reasons. In Open MPI 5.0.11 a gather of objects can return another rank's data if a rank
 dies in it, without an error. And mpi4py reduces objects on a communicator of its own, in which a survivor would wait
@@ -68,7 +68,7 @@ def broadcast(comm: MPI.Comm, array: NDArray[Any], root: int = 0) -> None:
 
 
 def check_alive(comm: MPI.Comm) -> None:
-    """Raise an error of MPI if it reports a death, where the job continues after one; local.
+    """Raise an MPI error if MPI reports a death, where the job continues after one; local.
 
     For data that a collective call has returned: in Open MPI 5.0.11 such a call may return without an error, and with
     wrong data, if a rank dies in it.

@@ -47,7 +47,7 @@ class Settings:
     seed
         Of the data, the order of examples, the first weights, the load, and the method if it has one.
     device
-        Where models of PyTorch compute: "cpu"; "cuda", the devices of a machine for its ranks in rotation; or "cuda:N".
+        Where PyTorch models compute: "cpu"; "cuda", the devices of a machine for its ranks in rotation; or "cuda:N".
     output
         Folder for metrics, the summary and the checkpoint; None: nothing is written.
     """

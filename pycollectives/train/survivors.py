@@ -39,7 +39,7 @@ def require_possible(comm: Communicator) -> None:
 
 
 def is_death(error: BaseException | None, comm: Communicator, outer: BaseException | None = None) -> bool:
-    """Whether the death of a rank of `comm` causes an error, or one that was being handled when it was raised.
+    """Return True if a death in `comm` caused an error, or another error that was being handled when it was raised.
 
     Waits up to `REPORT_S` seconds for MPI's report where the error does not show it. `outer` is the error that the
     program was handling before.
@@ -69,8 +69,8 @@ def _is_reported(comm: Communicator, patience: float) -> bool:
 def shrunk(comm: Communicator, *, limit: float | None = None) -> Communicator:
     """Return a communicator of the survivors; collective over them.
 
-    Revokes `comm.mpi_comm`, so that no survivor keeps waiting in a collective call of MPI. Waits for survivors that
-    still compute, however long; with a `limit` in seconds it raises StallError instead.
+    Revokes `comm.mpi_comm`, so that no survivor keeps waiting in a collective MPI call. Waits for survivors that still
+    compute, however long; with a `limit` in seconds it raises StallError instead.
     """
     comm.mpi_comm.Revoke()
     while True:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MARGIN = 0.1
 PASSES_NEEDED = 3
-"""The least number of passes for another choice than the default."""
+"""The least number of passes for a choice other than the default."""
 
 REACH = 4
 SHORT = 64

@@ -36,7 +36,7 @@ def flattened(rows: Any) -> tuple[Timestamps, Int64s]:
     Raises
     ------
     ValueError, TypeError
-        There is no row, or a row is not an array of timestamps or has another type than the first. The text names it.
+        There is no row, or a row is not an array of timestamps or differs in type from the first. The text names it.
     """
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.size > 0 and rows.dtype in DTYPES:
         count, length = rows.shape

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Ddp(Synchronizer):
-    """For models of PyTorch."""
+    """For PyTorch models."""
 
     in_step = True
     needs_equal_steps = True

@@ -28,7 +28,7 @@ class Distributed:
     """Until it is closed, backward passes of a model average its gradients over all ranks; made collectively.
 
     PyTorch has one default process group in a program. An existing one is used, and not closed: on all ranks ValueError
-    if it has other ranks than comm.
+    if its ranks differ from comm's.
     """
 
     def __init__(self, comm: MPI.Comm, model: Model) -> None:

@@ -68,4 +68,4 @@ def test_those_that_are_named_are_asked_whatever_else_there_is(dumped):
 def test_without_a_process_it_says_so(dumped):
     code, text, asked = dumped({})
     assert (code, asked) == (1, [])
-    assert text == "Error: none of your processes on this machine has a communicator of pycollectives\n"
+    assert text == "Error: none of your processes on this machine has a pycollectives communicator\n"

@@ -36,7 +36,7 @@ NUMBERS = {
     "SLURM: a program that SIGUSR1 ended": r"starts_within: int = attrs.field\(default=(\d+)",
     "SLURM: ranks that continue": r"--wait=(\d+)",
     "a rank asks the others": r"kAnswerTime = ([\d.]+);",
-    "a rank that gives up a creation": r"kAnswerTime = ([\d.]+);",
+    "a rank that gives up creating": r"kAnswerTime = ([\d.]+);",
     "other ranks may give up too": r"kArrivalTime = ([\d.]+);",
     "a waiting rank checks": r"kCheckPeriod = ([\d.]+);",
     "calls that do not wait check too": r"kLookPeriod = (\d+);",
