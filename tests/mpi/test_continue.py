@@ -209,7 +209,7 @@ def test_arguments_of_the_communicator(monkeypatch):
             pc.Communicator(WORLD, spares=1, timeout=LIMIT)
         with pytest.raises(ValueError, match="respawn: expected False with on_failure='raise', got True"):
             pc.Communicator(WORLD, respawn=True, timeout=LIMIT)
-        with pytest.raises(TypeError, match="respawn: expected True or False, got 1"):
+        with pytest.raises(ValueError, match="respawn: expected True, False or 'background', got 1"):
             pc.Communicator(WORLD, on_failure="continue", respawn=1, timeout=LIMIT)
         with pytest.raises(pc.MismatchError, match="respawn"):
             pc.Communicator(WORLD, on_failure="continue", respawn=WORLD.rank == 0, timeout=LIMIT)
