@@ -148,6 +148,7 @@ class History:
         assert len({tuple(rank.decided) for rank in live}) <= 1
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(4))
 def test_survivors_decide_the_same(part):
     for seed in range(HISTORIES):
@@ -209,6 +210,7 @@ def explore(case: Small) -> int:
     return len(seen)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("size", "deaths", "withdrawals"),
     nightly_unless(lambda of: of[0] == 2, [(2, 0, 2), (2, 1, 2), (3, 0, 1), (3, 1, 0), (3, 2, 0)]),
