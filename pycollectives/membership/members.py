@@ -327,7 +327,8 @@ class Membership(WholeCalls):
                 return
             if self._newcomers_wait:
                 self._comm._engine.stop_all()
-            self._comm._engine.stop(list(error.ranks))
+            else:
+                self._comm._engine.stop(list(error.ranks))
             self.is_recovering = True
             try:
                 with contextlib.ExitStack() as all_stopped:

@@ -226,7 +226,7 @@ def _wait_for(request: MPI.Request) -> None:
 
 
 def join() -> tuple[MPI.Intracomm, Any]:
-    """Return the communicator of `start`, and the description, in a new process; collective."""
+    """Return the communicator of `connect`, and the description, in a new process; collective."""
     global _new_process
     from ..support.native import MPI
 
@@ -237,7 +237,7 @@ def join() -> tuple[MPI.Intracomm, Any]:
         parent.Send([b"\1", MPI.BYTE], 0, TAG)
         told = parent.recv(None, 0, TAG)
     if told is None:
-        raise RankFailedError("another process has ended, or did not arrive in time")
+        raise RankFailedError("the others continue without it")
     port, description = told
     merged = _connected(None, told, lambda: MPI.COMM_WORLD.Connect(port), is_new=True)
     signal.alarm(0)

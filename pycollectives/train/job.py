@@ -53,7 +53,7 @@ OnFailure = Literal["raise", "continue"]
 """If a rank dies: all others raise RankFailedError, or continue."""
 
 NOT_OF_THE_TRAINING = ("epochs", "load", "output", "device")
-"""Settings that a run which goes on from a checkpoint may change. No schedule depends on how long a training job is."""
+"""Settings that a run that resumes from a checkpoint may change. No schedule depends on the length of a run."""
 
 RESULTS = ("metrics-rank-*.jsonl", "summary.json")
 """Files in the output folder that a run which begins anew deletes: the run before may have had more ranks."""

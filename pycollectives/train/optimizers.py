@@ -56,6 +56,8 @@ class SGD:
     ) -> None:
         self._schedule = schedule
         self._rate, self._momentum, self._decay = _checked(rate), momentum, weight_decay
+        if nesterov and not momentum:
+            raise ValueError("optimizer: nesterov: expected a momentum > 0, got 0")
         self._is_ahead = nesterov
         self._arrays = module_of(weights)
         self._velocity = self._arrays.zeros_like(weights if momentum else weights[:0])

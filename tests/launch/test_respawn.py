@@ -88,7 +88,7 @@ def test_spares_come_first():
 @pytest.mark.parametrize(
     ("how", "why"),
     nightly_unless(
-        lambda of: of[0] in ("raises", "makes a second"),
+        lambda of: of[0] in ("raises", "makes a second", "is not needed"),
         [
             (
                 "raises",
@@ -101,11 +101,12 @@ def test_spares_come_first():
             ("of its world", "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors"),
             ("makes a second", "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors"),
             ("makes another", "expected the collective of the survivors"),
+            ("is not needed", "cannot join the others and ends: the others continue without it"),
         ],
     ),
 )
 def test_a_process_that_does_not_join_ends(how, why):
-    """Another is started in its place, which fails too; the survivor continues alone."""
+    """If it failed, another is started in its place, which fails too; the survivor continues alone."""
     outcome = mpirun(2, "respawned_fails.py", how, limit=60, options=WITH_RESPAWN)
     assert why in outcome.err
     assert outcome.said(0) == ["members (0,)"]

@@ -52,6 +52,7 @@ WRONG = [
     (["synchronous", "--settle-epochs", "inf"], "settle_epochs: expected a number > 0, got inf"),
     (["synchronous", "--data", "hyperplane,dimensions=99999999999999"], "Unable to allocate"),
     (["synchronous", "--optimizer", "sgd,rate=-1"], "optimizer: rate: expected a number > 0, got -1"),
+    (["synchronous", "--optimizer", "sgd,nesterov=true"], "optimizer: nesterov: expected a momentum > 0, got 0"),
     (["synchronous", "--optimizer", "adam,rate=0"], "optimizer: rate: expected a number > 0, got 0"),
     (["synchronous", "--device", "gpu"], "device: expected cpu, cuda or cuda:N, got 'gpu'"),
     (["synchronous", "--device", "cuda"], "device cuda: model 'hyperplane' computes with NumPy, on the host: choose"),

@@ -159,7 +159,7 @@ def test_survivors_decide_the_same(part):
 
 
 class Small(History):
-    """A case of which every order of messages, deaths and withdrawals is tried. Rank 1 objects."""
+    """A small case, for every order of messages, deaths and withdrawals. Rank 1 objects."""
 
     def __init__(self, size: int, deaths: int, withdrawals: int, kind: type[Survivors] = Survivors) -> None:
         super().__init__(kind, 0)

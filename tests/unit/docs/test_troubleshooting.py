@@ -116,7 +116,7 @@ NOT_LISTED = (
     "a rank died while",
     "has not received its state in time",
     "it has not made the calls of the survivors within",
-    "another process has ended",
+    "the others continue without it",
     "new processes",
     # around a text with an entry
     "PYC_CHECK: ",

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from played_members import played_context
 
 from pycollectives.arguments import Group, creating
 from pycollectives.hop.arguments import HopArguments
@@ -66,22 +67,8 @@ def played(monkeypatch):
         if play.notices:
             raise RankFailedError("rank 2 has died", [2])
 
-    membership = SimpleNamespace(
-        epoch=0,
-        is_recovering=False,
-        is_joining=False,
-        is_installed=True,
-        check_installed=lambda: None,
-        failed=None,
-        recover=recover,
-    )
-    context = SimpleNamespace(
-        membership=membership,
-        communicator=SimpleNamespace(rank=0, size=3),
-        engine=SimpleNamespace(progress="thread", check_usable=check_usable),
-        timeout=None,
-        limit=lambda limit: limit,
-    )
+    context = played_context(recover, rank=0, size=3)
+    membership, context.engine.check_usable = context.membership, check_usable
     monkeypatch.setattr(ContinuingHop, "_made", make)
     with creating(Group(0, 3, (0,) * 3), "hop"):
         arguments = HopArguments(np.zeros(2), topology="ring")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from played_members import played_context
 
 from pycollectives.arguments import Group, creating
 from pycollectives.membership.whole_calls import WholeCall
@@ -129,24 +130,9 @@ def sums(engines):
 
 
 def make(*, is_joining=False, **options):
-    membership = SimpleNamespace(
-        epoch=0,
-        is_recovering=False,
-        is_joining=is_joining,
-        is_installed=True,
-        check_installed=lambda: None,
-        failed=None,
-    )
-    membership.recovered = []
-    membership.recover = lambda error, epoch, deadline: membership.recovered.append((error.ranks, epoch))
-    context = SimpleNamespace(
-        membership=membership,
-        communicator=SimpleNamespace(rank=0, size=2),
-        rank=0,
-        timeout=None,
-        limit=lambda limit: limit,
-        engine=SimpleNamespace(progress="thread", check_usable=lambda: None),
-    )
+    recovered = []
+    context = played_context(lambda error, epoch, deadline: recovered.append((error.ranks, epoch)), rank=0, size=2)
+    context.rank, context.membership.is_joining, context.membership.recovered = 0, is_joining, recovered
     with creating(Group(0, 2, (0, 0)), "sum"):
         return ContinuingAllreduce(context, PartialAllreduceArguments(np.zeros(2), **options), Deadline(None))
 
