@@ -81,6 +81,7 @@ def _choices(command: Any) -> Any:
     help="Examples per step of all ranks together: a multiple of the number of ranks.",
 )
 @click.option("--epochs", type=float, show_default=str(DEFAULTS.epochs), help="Passes over the data.")
+@click.option("--seconds", type=float, help="Time after which training ends, even if passes are left.")
 @click.option(
     "--settle-epochs",
     type=float,
