@@ -84,4 +84,4 @@ def test_grace(tmp_path):
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(records) == 2 * 3 * 10
     assert [record["grace"] for record in records[9::10]] == ["auto"] * 6
-    assert all(2 <= record["contributors"] <= 4 for record in records)
+    assert all(1 <= record["contributors"] <= 4 for record in records), "ranks that flush arrive without data"
