@@ -300,12 +300,14 @@ BENCHMARKS: dict[str, Callable[[], str]] = {
         {"grace": ""},
         ["deviation", "phase"],
         lambda _, of: (
-            [str(of["deviation"]), f"{of['phase'] + 1}: {of['step_ms']:g} ms"],
-            {"contributors": f"{of['contributors']:.2f}", "wait": f"{of['wait_ms']:.1f} ms"}
-            | {"the best fixed grace at this wait": f"{of['fixed_contributors']:.2f}"},
-        )
-        if of["grace"] == "auto"
-        else None,
+            (
+                [str(of["deviation"]), f"{of['phase'] + 1}: {of['step_ms']:g} ms"],
+                {"contributors": f"{of['contributors']:.2f}", "wait": f"{of['wait_ms']:.1f} ms"}
+                | {"the best fixed grace at this wait": f"{of['fixed_contributors']:.2f}"},
+            )
+            if of["grace"] == "auto"
+            else None
+        ),
     ),
     "idle": measured(
         {"idle-8": "one node", "idle-8-flat": "one rank per node"},
