@@ -53,13 +53,18 @@ def job(experiment: str, name: str) -> Job:
     end = [run["curve"][-1] for run in runs]
     epochs = [run.get("epochs_to_target") for run in runs]
     return Job(
-        fmean(run["speedup"] for run in runs),
+        mean_if_known([run["speedup"] for run in runs]),
         fmean(point["loss"] for point in end),
         100 * fmean(point["accuracy"] or 0 for point in end),
-        float("nan") if None in epochs else fmean(epochs),
+        mean_if_known(epochs),
         fmean(report.examples_per_s(run) or 0 for run in runs),
         len(runs),
     )
+
+
+def mean_if_known(values: list[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else float("nan")
 
 
 def speedups(experiment: str, *names: str) -> list[float]:
@@ -123,17 +128,22 @@ def hyperplane_majority() -> Found:
 
 
 def table_2() -> Found:
-    rates = {
-        name: job("methods", f"{name}, one late").rate for name in ("d-psgd", "sgp", "eager solo", "ringmaster:16")
-    }
-    text = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
-    is_same = rates["ringmaster:16"] < rates["d-psgd"] < rates["sgp"] < rates["eager solo"]
-    return f"{text} examples/s (`methods`)", is_same
+    names = ("asp", "d-psgd", "sgp", "eager solo")
+    rates = [job("methods", f"{name}, one late").rate for name in names]
+    text = ", ".join(f"{name} {rate:.0f}" for name, rate in zip(names, rates, strict=True))
+    return f"{text} examples/s (`methods`)", rates == sorted(rates)
 
 
 def severe_accuracy(experiment: str) -> Found:
     synchronous, solo = (job(experiment, name).accuracy for name in ("synchronous", "solo"))
     return f"synchronous {synchronous:.1f} %, solo {solo:.1f} % (`{experiment}`)", solo < synchronous - 1
+
+
+def never_equal() -> Found:
+    names = ("solo", "solo, never equal")
+    found = [job("digits-latest", name).accuracy for name in names]
+    text = f"{found[1]:.1f} %, {found[0]:.1f} % if equal every 4 epochs (`digits-latest`)"
+    return text, found[1] < found[0] - 0.5
 
 
 def severe_speed(experiment: str, name: str, paper: float) -> Found:
@@ -156,14 +166,16 @@ def sparser_suffers_less() -> Found:
 
 
 def server_is_slower() -> Found:
-    (found,) = speedups("hop-graphs", "parameter server")
-    return f"{found:.2f}x the speed of the ring-based graph (`hop-graphs`)", found < 0.9
+    found = speedups("hop-graphs", "parameter server")
+    found += speedups("hop-linear", "parameter server, random slow-down")
+    return f"{times(found)} the speed of the ring-based graph (`hop-graphs`, `hop-linear`)", max(found) < 0.9
 
 
 def backup_is_faster() -> Found:
     found = speedups("hop", "backup 1, random slow-down", "backup 1, double ring, random slow-down")
     found += speedups("hop-cnn", "backup 1")
-    return f"{times(found)} (`hop`, `hop-cnn`)", min(found) > 1.1
+    found += speedups("hop-linear", "backup 1, random slow-down", "backup 1, double ring, random slow-down")
+    return f"{times(found)} (`hop`, `hop-cnn`, `hop-linear`)", min(found) > 1.1
 
 
 def backup_rate() -> Found:
@@ -172,8 +184,10 @@ def backup_rate() -> Found:
 
 
 def staleness_is_like_backup() -> Found:
-    backup, stale = speedups("hop", "backup 1, random slow-down", "staleness 5, random slow-down")
-    return f"backup {backup:.2f}x, staleness {stale:.2f}x (`hop`)", abs(stale / backup - 1) < 0.2
+    names = ("backup 1, random slow-down", "staleness 5, random slow-down")
+    found = {experiment: speedups(experiment, *names) for experiment in ("hop", "hop-linear")}
+    texts = [f"backup {one:.2f}x, staleness {other:.2f}x (`{name}`)" for name, (one, other) in found.items()]
+    return "; ".join(texts), all(abs(stale / backup - 1) < 0.2 for backup, stale in found.values())
 
 
 def skip_iteration() -> Found:
@@ -185,7 +199,9 @@ def skip_iteration() -> Found:
 
 def skip_training() -> Found:
     two, ten = speedups("hop-graphs", "skip 2, one 4x slower", "skip 10, one 4x slower")
-    return f"skip 2 {two:.2f}x, skip 10 {ten:.2f}x (`hop-graphs`)", ten > max(2, two)
+    (linear,) = speedups("hop-linear", "skip 10, one 4x slower")
+    text = f"skip 2 {two:.2f}x, skip 10 {ten:.2f}x (`hop-graphs`); skip 10 {linear:.2f}x (`hop-linear`)"
+    return text, min(ten, linear) > 2 and ten > two
 
 
 def gap_bounds() -> Found:
@@ -361,6 +377,13 @@ def elastic_speed() -> Found:
 def elastic_over_bsp() -> Found:
     found = speedups("elastic", "elastic:15", "elastic:15, one 3x slower")
     return f"{found[0]:.2f}x, {found[1]:.2f}x where one is 3x slower (`elastic`)", min(found) > 1.1
+
+
+def larger_lookahead() -> Found:
+    names = [f"elastic:{lookahead}" for lookahead in (15, 60, 240)]
+    found = speedups("elastic-lookahead", *names, *(f"{name}, one 3x slower" for name in names))
+    text = f"R = 15, 60, 240: {times(found[:3])} over BSP; {times(found[3:])} where one is 3x slower"
+    return f"{text} (`elastic-lookahead`)", all(of[2] < 0.95 * of[0] for of in (found[:3], found[3:]))
 
 
 def elastic_accuracy() -> Found:
