@@ -85,3 +85,12 @@ def test_grace(tmp_path):
     assert len(records) == 2 * 3 * 10
     assert [record["grace"] for record in records[9::10]] == ["auto"] * 6
     assert all(1 <= record["contributors"] <= 4 for record in records), "ranks that flush arrive without data"
+
+
+def test_top(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    outcome = bench("top.py", 2, "--seconds", 3, "--iterations", 1, "--json", path)
+    assert outcome.status == 0, outcome
+    (record,) = map(json.loads, path.read_text().splitlines())
+    assert record["steps_per_s"] > 0
+    assert record["watched_steps_per_s"] > 0
