@@ -100,7 +100,7 @@ METHODS = (  # your ranks, use, experiment and job, needs
         "The same, but you train with Adam, AdamW, or clipping.",
         "`Quorum(k)` with a larger k, or `Full()`",
         ("transformer", "quorum:3, sum, rate 0.001"),
-        "compare the accuracy with `Full()` first: [it costs some](index.md#what-accuracy-costs)",
+        "compare the accuracy with `Full()` first: [it costs some](index.md#the-cost-in-accuracy)",
     ),
     (
         "One or a few nodes are slow at times.",
