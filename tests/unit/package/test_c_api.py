@@ -371,7 +371,7 @@ def test_objects_without_calls_from_c(c, monkeypatch):
 
 def test_checks_across_ranks_do_not_see_calls_from_c(c):
     def program(comm):
-        with pytest.raises(TypeError, match="PYC_CHECK=1 does not see calls from C"):
+        with pytest.raises(TypeError, match="PYC_CHECK=1 cannot check calls from C"):
             c.Calls(comm.partial_allreduce(np.zeros(1)))
 
     run_ranks(1, program, check=True)
