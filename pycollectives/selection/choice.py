@@ -300,7 +300,7 @@ def resolve(
     """Return the choice for an `algorithm`; ValueError if it is unknown, or impossible on these nodes.
 
     "auto": the choice of the table or the cost model. "board": boards within nodes, and the table's schedule between
-    them. "board+SCHEDULE": the same with the given schedule. "SCHEDULE": messages among all ranks. `known`: the engine's
+    them. "board+SCHEDULE": the same with that schedule. "SCHEDULE": messages among all ranks. `known`: the engine's
     schedules, as "NAME:K" for those that take a number. `nbytes`: the size of one rank's data. `sparse`: whether few
     ranks contribute to a round.
     """
