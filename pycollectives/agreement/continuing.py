@@ -93,7 +93,6 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
             raise ClosedError(f"{self.name!r} is closed")
 
     def deadline(self, timeout: float | None) -> Deadline:
-        """Return the deadline of a call."""
         return Deadline(self._context.limit(timeout))
 
     # ------------------------------------------------------------------------------------------------ calls
@@ -213,12 +212,10 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left."""
         return self._left
 
     @property
     def name(self) -> str:
-        """The name in messages."""
         return self._arguments.name
 
     @property

@@ -160,7 +160,6 @@ class Options:
         return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), failures)
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return the values that must be the same on all ranks."""
         heartbeat = "none" if self.heartbeat_timeout is None else f"{self.heartbeat_timeout:g}"
         return {
             "ranks_per_node": self.ranks_per_node,

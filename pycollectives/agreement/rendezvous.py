@@ -80,11 +80,9 @@ class Rendezvous:
         return not self._open and not self._closed
 
     def move_to(self, engine: _core.Engine) -> None:
-        """Use another engine from now on."""
         self._engine = engine
 
     def close(self) -> None:
-        """Note that the communicator is closed."""
         self._open = False
         self._closed = True
 

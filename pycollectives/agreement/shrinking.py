@@ -139,7 +139,6 @@ class Shrinking:
         self.members: tuple[int, ...] = ()  # of the communicator that is being made
 
     def run(self, deadline: Deadline) -> Communicator:
-        """Return the new communicator."""
         if not self._turn.acquire(blocking=False):
             raise RuntimeError(f"shrink: another thread is in shrink of {self._old.name}")
         try:
@@ -328,7 +327,6 @@ class Shrinking:
             self.look_for_deaths()
 
     def _receive(self) -> bool:
-        """Process a message, if there is one."""
         from ..support.native import MPI
 
         status = MPI.Status()

@@ -81,7 +81,6 @@ class Survivors:
         return here.decision is None and (made is None or self._is_void(made, here))
 
     def take_part(self, objection: str | None = None) -> list[Message]:
-        """Take part in the current step."""
         self._attempt += 1
         self._at(self.step).ready[self._rank] = (self._attempt, objection)
         return [Message(self.step, "ready", self._attempt, objection), *self._advance()]
@@ -109,7 +108,6 @@ class Survivors:
         return self._advance()
 
     def died(self, ranks: set[int]) -> list[Message]:
-        """Process deaths."""
         self.dead |= ranks
         return self._advance()
 

@@ -51,7 +51,6 @@ def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> Non
 
 
 def _lines(graph: Topology | TimeVarying, weights: str) -> Iterator[str]:
-    """Yield the lines that the command prints."""
     whole = graph.union()
     steps = [graph.at(step) for step in range(graph.period)]
     yield repr(graph)[1:-1]

@@ -104,6 +104,5 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the engine's collective and of the former ones together."""
         counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {"waited": counts["waited"] + self._waited}

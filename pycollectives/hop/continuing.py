@@ -143,7 +143,6 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters summed over the engine's current and former collectives."""
         counts = self._counts if self._core is None else self._with(self._core.statistics())
         return counts | {"iterations": counts["iterations"] + self._caught_up}
 

@@ -36,7 +36,6 @@ class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
     """The common part of both queues."""
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         self._waited = 0.0  # seconds in former collectives
         super().__init__(context, arguments, deadline)
 
@@ -71,7 +70,6 @@ class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
         return rank in self._members
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters summed over the engine's current and former collectives."""
         counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {"waited": counts["waited"] + self._waited}
 
@@ -148,7 +146,6 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._core is not None and self._is_whole and self._rank in (self._arguments.owner, self._arguments.taker):
             self._tokens = self._core.size()  # for `size`, if the other one is dead
@@ -156,7 +153,6 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         return {"left": self._left, "change": self._enqueued - self._dequeued}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`."""
         del deadline
         members = self._membership.members
         if self._arguments.owner in members and self._arguments.taker in members:
@@ -191,7 +187,6 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     """
 
     def __init__(self, context: Context, arguments: UpdateQueueArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         self._slots = arguments.max_ig + 1
         self._newest: dict[int, Tag] = {}  # on a sender, by slot
         self._kept: dict[int, list[Kept]] = {}  # on a sender, by slot: at most two, ascending
@@ -299,7 +294,6 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     def _receive(
         self, core: _core.UpdateQueue, m: int, iteration: int | None, position: int | None, timeout: float
     ) -> None:
-        """Dequeue from the engine's collective."""
         for values, found, place in core.dequeue(m, iteration, position, timeout=timeout):
             sender, slot = self._members[place], found % self._slots
             newest = self._dequeued.get((sender, slot))
@@ -321,7 +315,6 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         self._stop()
         return {
@@ -360,7 +353,6 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
                 self._dequeued[sender, tag.iteration % self._slots] = tag
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         super().resume()
         self._kept.clear()  # the owner has them all
         if self._core is not None and not self._left and self._rank == self._arguments.owner:

@@ -49,7 +49,6 @@ class TokenQueue(Queue[TokenQueueArguments]):
     _collective: _core.TokenQueue
 
     def __init__(self, context: Context, arguments: TokenQueueArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)

@@ -74,7 +74,6 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
     _collective: _core.UpdateQueue
 
     def __init__(self, context: Context, arguments: UpdateQueueArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)

@@ -319,7 +319,6 @@ class ShrunkCommunicator:
         self._shrinking = Shrinking(self, numbers, words)
 
     def run(self, deadline: Deadline) -> Communicator:
-        """Return the communicator of the survivors."""
         new = self._shrinking.run(deadline)
         self.survivors = tuple(self._numbers[rank] for rank in self._shrinking.members)
         return new
@@ -383,7 +382,6 @@ class ShrunkJob:
         return made
 
     def look_for_deaths(self) -> set[int]:
-        """Return the ranks of the job that have died."""
         return self._shrinking.look_for_deaths()
 
     # methods that `Shrinking` calls
@@ -393,7 +391,6 @@ class ShrunkJob:
         return self.job.mpi
 
     def acknowledge_failed(self) -> list[int]:
-        """Return the ranks that have died."""
         return self.job.failed()
 
     def check_usable(self) -> None:

@@ -117,7 +117,6 @@ class Joining:
     """The steps of a rank that replaces a dead one; see `Membership._resume` for the steps of the survivors."""
 
     def __init__(self, membership: Membership, context: Context, job: Job) -> None:
-        """See the class."""
         comm = context.communicator
         self._subject = f"{comm.name}: rank {comm.rank}, which replaces a dead rank"
         self._membership = membership
@@ -154,7 +153,6 @@ class Joining:
             raise SystemExit(0)
 
     def make_if_open(self, service: str, name: str, make: Callable[[], object]) -> None:
-        """See `Membership.make_if_open`."""
         self._to_make[service, name] = make
         self._make_next()
 

@@ -130,7 +130,6 @@ class Membership(WholeCalls):
     """
 
     def __init__(self, comm: Communicator, context: Context, job: Job | None) -> None:
-        """See the class."""
         super().__init__(comm, context)
         self._job = job
         self.members = tuple(range(comm.size)) if job is None else job.members
@@ -171,7 +170,6 @@ class Membership(WholeCalls):
         self._joining.begin()
 
     def state(self, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
-        """See `Communicator.state`."""
         if self._joining is not None:
             self._joining.restore(restore)
         if self._job is not None:
@@ -197,7 +195,6 @@ class Membership(WholeCalls):
             job.end()
 
     def on_change(self, callback: Callable[[MembershipChange], None]) -> None:
-        """Register a callback for changes."""
         self._callbacks.append(callback)
 
     def check_newcomers(self, call: str) -> None:
@@ -294,7 +291,6 @@ class Membership(WholeCalls):
         return self._job is not None and self._job.is_lowest and self._starter.have_come(self._job)
 
     def enter(self, number: int, arguments: Callable[[], Arguments], collective: Collective[Any]) -> None:
-        """Register a collective that was made."""
         self._made[number] = _Made(arguments, collective)
 
     def confirm(self, call: str, deadline: Deadline) -> None:

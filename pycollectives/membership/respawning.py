@@ -90,7 +90,6 @@ class Starting:
     """
 
     def __init__(self, count: int, *, behind: bool) -> None:
-        """See the class."""
         self.count = count
         self.have_come = False
         self._new: MPI.Intercomm | None = None

@@ -36,7 +36,6 @@ class WholeCall(NamedTuple):
     op: str
 
     def arguments(self) -> PartialAllreduceArguments:
-        """Return the arguments of its collective."""
         return _arguments(np.zeros(self.elements, self.dtype), self.op, self.name)
 
 
@@ -56,7 +55,6 @@ class WholeCalls:
     members: tuple[int, ...]
 
     def __init__(self, comm: Communicator, context: Context) -> None:
-        """See the class."""
         self._comm = comm
         self._context = context
 

@@ -125,7 +125,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         self._end(abort=False)
 
     def abort(self) -> None:
-        """Leave at once."""
         self._end(abort=True)
 
     def _end(self, *, abort: bool) -> None:
@@ -214,7 +213,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters combined over the engine's current and former collectives."""
         return self._counts | {"memory_bytes": 0} if self._core is None else self._with(self._core.statistics())
 
     def statistics_of_rounds(self) -> dict[str, Any]:

@@ -165,13 +165,11 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters summed over the engine's current and former collectives."""
         counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {"waited": counts["waited"] + self._waited, "steps": self._steps}
 
     @property
     def steps(self) -> int:
-        """The number of steps that this rank has started."""
         return self._steps
 
     @property

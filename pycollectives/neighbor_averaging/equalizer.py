@@ -109,15 +109,12 @@ class Equalizer:
         return self._failed
 
     def statistics_of_rounds(self) -> dict[str, Any]:
-        """Return this rank's counters of the rounds."""
         return self._rounds.statistics()
 
     def leave(self) -> None:
-        """Leave without waiting."""
         self._rounds.leave()
 
     def abort(self) -> None:
-        """Leave at once."""
         self._rounds.abort()
 
     def _meet(self) -> _core.Round:

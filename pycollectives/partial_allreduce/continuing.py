@@ -128,7 +128,6 @@ class ContinuingAllreduce(Recovery):
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """See `Recoverable.stopped`."""
         with super().stopped():
             self._end_direct(waits=True)
             yield
@@ -272,7 +271,6 @@ class ContinuingAllreduce(Recovery):
         return call.handle
 
     def _finish(self, call: Call, info: _core.RoundInfo) -> None:
-        """Complete a call that the engine has completed."""
         call.info, call.handle = self._described_for_call(info), None
         self._waiting.discard(call)
         self._receive_newer()
@@ -367,7 +365,6 @@ class ContinuingAllreduce(Recovery):
         return self._core.result
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters summed over the engine's current and former collectives."""
         counts: dict[str, Any] = {"memory_bytes": 0} if self._core is None else self._core.statistics()
         for name in SUMMED_COUNTERS:
             counts[name] = counts.get(name, 0) + self._counts[name]
@@ -388,5 +385,4 @@ class ContinuingAllreduce(Recovery):
 
     @property
     def rounds(self) -> int:
-        """The number of completed rounds."""
         return self._completed if self._core is None else self._base + self._core.rounds

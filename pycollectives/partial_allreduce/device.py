@@ -37,7 +37,6 @@ class DeviceCollective:
         return getattr(self._collective, name)
 
     def contribute(self, x: object, *, stream: Any = None) -> Round:
-        """See `PartialAllreduce.contribute`."""
         array = self._described(x, stream)
         handle = self._collective.contribute(array.pointer, array.streams)
         self._stream = array.stream
@@ -52,7 +51,6 @@ class DeviceCollective:
     def allreduce(
         self, x: object, out: object = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, RoundInfo]:
-        """See `PartialAllreduce.allreduce`."""
         receiver = None if out is None else self.receiver(out, stream)
         try:
             info = self.contribute_and_wait(x, timeout=timeout, stream=stream)
@@ -87,7 +85,6 @@ class DeviceCollective:
         return self._collective.shown
 
     def fetched(self) -> Array:
-        """Return the newest result, on the host."""
         values = np.empty(self.buffer.shape, self.buffer.dtype)
         self._collective.fetch(values)
         return values

@@ -97,7 +97,6 @@ class EagerMean:
             self._collective.recoverable.unused = unused
 
     def leave(self) -> None:
-        """Leave without waiting."""
         self._collective.leave()
 
     @property

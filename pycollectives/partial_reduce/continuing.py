@@ -141,6 +141,5 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters summed over the engine's current and former collectives."""
         counts: dict[str, Any] = {"memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {name: counts.get(name, 0) + self._counts[name] for name in SUMMED_COUNTERS}

@@ -134,7 +134,6 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
         return (0, 0) if self._core is None else self._core.cache
 
     def close(self) -> None:
-        """Close the engine's part."""
         if self._core is not None:
             self._core.close()
 

@@ -161,7 +161,6 @@ class ExplicitGroups:
         return (0, 0) if self._made is None else (self._made.cache_hits, self._made.cache_misses)
 
     def close(self) -> None:
-        """Close the engine's part."""
         if self._made is not None:
             self._made.leave()
 
