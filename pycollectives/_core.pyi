@@ -182,8 +182,8 @@ class PartialAllreduce:
         recoverable: bool = False,
         name: str = "",
     ) -> None:
-        """Create the object; collective. Fails on all ranks if one cannot allocate its memory. Ranks must create the
-        same objects in the same order."""
+        """Collective; fails on all ranks if one cannot allocate its memory. Ranks create the same objects in the same
+        order."""
     def contribute(self, x: Any, *, stream: None = None) -> Round:
         """Contribute `x`, any C-contiguous buffer of the right number of bytes (checked). Does not wait, and keeps the
         GIL if the call takes only microseconds: on a board, if the data of all ranks is small."""
@@ -291,7 +291,7 @@ class DevicePartialAllreduce:
         history: int = 8,
         name: str = "",
     ) -> None:
-        """Allocate all memory; collective. A failure on one rank is one on all."""
+        """Allocate all memory; collective. Fails on all ranks if one fails."""
     def device_of(self, data: int) -> int | None:
         """Do the same as the function; a failing device makes the collective fail."""
     def contribute(self, data: int, streams: Sequence[int]) -> Round:
@@ -394,7 +394,7 @@ class PartialReduce:
         timeout: float | None = None,  # of the creation
         name: str,
     ) -> None:
-        """Create the object; collective if ranks share memory. Ranks must create the same objects in the same order."""
+        """Collective if ranks share memory. Ranks create the same objects in the same order."""
     @staticmethod
     def check(
         engine: Engine,
@@ -445,7 +445,7 @@ class DevicePartialReduce:
         timeout: float | None = None,
         name: str,
     ) -> None:
-        """Allocate all device memory; collective. A failure on one rank is one on all."""
+        """Allocate all device memory; collective. Fails on all ranks if one fails."""
     def device_of(self, data: int) -> int | None:
         """Do the same as the function; a failing device makes the collective fail."""
     def average(
@@ -491,7 +491,7 @@ class PairwiseAveraging:
         acceleration: tuple[float, float] | None,  # the kept fraction of x - x~, and alpha~
         by_frequency: bool,
     ) -> None:
-        """Create the object; collective. Ranks must create the same objects in the same order."""
+        """Collective. Ranks create the same objects in the same order."""
     @staticmethod
     def check(engine: Engine, **options: Any) -> None:
         """Raise an error if messages are invalid, before ranks agree. `options`: all but the first four arguments."""
@@ -544,7 +544,7 @@ class DevicePairwiseAveraging:
         acceleration: tuple[float, float] | None,
         by_frequency: bool,
     ) -> None:
-        """Allocate all memory; collective. A failure on one rank is one on all."""
+        """Allocate all memory; collective. Fails on all ranks if one fails."""
     def device_of(self, data: int) -> int | None:
         """Do the same as the function; a failing device ends this rank's part."""
     def read(self, out: int, streams: Sequence[int]) -> None:
@@ -594,7 +594,7 @@ class Neighborhood:
         timeout: float | None = None,  # of the creation
         name: str,
     ) -> None:
-        """Create the object; collective. Ranks must create the same objects in the same order."""
+        """Collective. Ranks create the same objects in the same order."""
     def start(self, values: Any) -> None:
         """Begin a step with a copy of `values`, without waiting."""
     def test(self) -> bool:
@@ -642,7 +642,7 @@ class Hop:
         timeout: float | None = None,  # of the creation
         name: str,
     ) -> None:
-        """Create the object; collective. Ranks must create the same objects in the same order."""
+        """Collective. Ranks create the same objects in the same order."""
     def enter(self, last: int, *, timeout: float | None = None) -> int:
         """Enter the next iteration, or a later one up to `last` by a jump, and return its number. A StallError names
         the missing ranks."""
@@ -683,7 +683,7 @@ class UpdateQueue:
         timeout: float | None = None,
         name: str,
     ) -> None:
-        """Create the object; collective. Ranks must create the same objects in the same order."""
+        """Collective. Ranks create the same objects in the same order."""
     def enqueue(self, update: Any, iteration: int, *, timeout: float | None = None) -> None:
         """Enqueue an update, after waiting for a free slot; only for senders."""
     def dequeue(
@@ -708,7 +708,7 @@ class SharedCounter:
     def __init__(
         self, engine: Engine, *, start: int, nodes: Sequence[int], timeout: float | None = None, name: str
     ) -> None:
-        """Create the object; collective. Ranks must create the same objects in the same order."""
+        """Collective. Ranks create the same objects in the same order."""
     def fetch_add(self, n: int, *, timeout: float | None = None) -> int:
         """Add `n` and return the previous value. After a StallError, the same call may be repeated."""
     def state(self) -> dict[str, Any]:
@@ -736,7 +736,7 @@ class TokenQueue:
         timeout: float | None = None,
         name: str,
     ) -> None:
-        """Create the object; collective. Ranks must create the same objects in the same order."""
+        """Collective. Ranks create the same objects in the same order."""
     def enqueue(self, tokens: int) -> None:
         """Enqueue tokens; only for the owner."""
     def dequeue(self, tokens: int, *, timeout: float | None = None) -> None:
@@ -1041,7 +1041,7 @@ class ParameterServer:
         recoverable: bool = False,  # survivors complete the update of a server that dies
         resumed: Mapping[str, Any] | None = None,  # version, given, clocks, parts; `weights` are then wide arrays
     ) -> None:
-        """Create the object; collective. Ranks must create the same objects in the same order."""
+        """Collective. Ranks create the same objects in the same order."""
     def push(self, gradient: Any, *, timeout: float | None = None) -> int:
         """Push after the previous push is complete; return the clock. After a StallError, nothing is pushed."""
     def give_up(self, *, timeout: float | None = None) -> int:

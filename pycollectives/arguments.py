@@ -182,7 +182,7 @@ def model_like(like: BufferSpec) -> Template:
     if describe_device(like) is not None:
         raise BufferError(
             f"like: expected host memory, got {type(like).__name__} on a device: copy it to the host first, or use "
-            "pairwise_averaging, which takes arrays on CUDA devices where `python -m pycollectives info` lists some"
+            "pairwise_averaging, which accepts arrays on CUDA devices if `python -m pycollectives info` lists any"
         )
     return _of_floats("like", Template.of(like))
 

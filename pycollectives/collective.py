@@ -101,7 +101,7 @@ class CommunicatorStatistics(Statistics):
 
 
 class Collective(ABC, Generic[ArgumentsT]):
-    """Base of all collectives: objects that all ranks of a communicator make, in the same order.
+    """Base class of all collectives, which all ranks of a communicator make in the same order.
 
     As a context manager, a collective is closed at the end of the block. If the block raises, this rank aborts the
     collective: it leaves at once and discards its pending data, and a `RuntimeWarning` gives the number of discarded
@@ -203,7 +203,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the collective; after an exception, abort it and warn of discarded data."""
+        """Close the collective; after an exception, abort it and warn about discarded data."""
         can_lose = self.discards and not self.closed
         exit_context(repr(self), kind, self, self._context, is_open=can_lose)
 

@@ -58,7 +58,7 @@ CollectiveT = TypeVar("CollectiveT", bound="Collective[Any]")
 
 
 class Communicator:
-    """A group of ranks that make collectives together; creating and closing it is collective.
+    """A group of ranks that make collectives together; creating and closing it are collective.
 
     An engine in the background sends its messages on duplicates of `comm`, so that they never mix with the
     application's messages.
@@ -475,6 +475,6 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the communicator; after an exception, abort it and warn of discarded data."""
+        """Close the communicator; after an exception, abort it and warn about discarded data."""
         can_lose = any(collective.discards for collective in self._context.open)
         exit_context(repr(self), kind, self, self._context, is_open=can_lose)

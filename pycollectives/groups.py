@@ -193,8 +193,8 @@ class StaticGroups(Declared):
     - If the number of workers in pairs is odd, the last one joins the last pair. If there is no pair, it does not
       synchronize.
     - In a node of one or two workers, the last worker averages with the opposite node in step 2.
-    - The opposite node is halfway around the ring of nodes. If the number of nodes is odd, one node, another one every
-      four steps, has no opposite and joins a pair of nodes.
+    - The opposite node is halfway around the ring of nodes. If the number of nodes is odd, one node, a different one
+      every four steps, has no opposite and joins a pair of nodes.
 
     A straggler eventually delays all workers. A worker with "none" in the table does not synchronize in that step.
 

@@ -272,7 +272,6 @@ def _deadline(timeout: float | None) -> Deadline:
 
 
 def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
-    """Return the send buffer and the receive buffer, as arrays of one shape."""
     from .support.native import MPI
 
     in_place = sendbuf is None or sendbuf is MPI.IN_PLACE

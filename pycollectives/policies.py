@@ -115,7 +115,7 @@ def _checked_grace(kind: str, name: str, value: Any) -> float | str:
 class Quorum(Policy):
     """Start a round when `k` ranks have arrived and up to `grace` more seconds have passed. Ours.
 
-    At least `k` ranks are in time in every round, whereas `Majority` guarantees half of them only on average.
+    At least `k` ranks are in time in every round. Under `Majority`, half of the ranks are, but only on average.
 
     Parameters
     ----------

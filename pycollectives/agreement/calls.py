@@ -23,7 +23,7 @@ class Call:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """The key, which is the same for the same call on several ranks."""
+        """The key by which ranks recognize the same call."""
         return self.what, self.of
 
 

@@ -104,15 +104,12 @@ class Checks(NoChecks):
         return len(self._names) - 1
 
     def note_left(self, number: int) -> None:
-        """Note that this rank has left a collective."""
         self._left[number] = None
 
     def note_thread(self) -> None:
-        """Note that this thread uses the communicator."""
         self._threads.add(threading.current_thread())
 
     def named(self, call: Call) -> str:
-        """Return the text of a call for messages."""
         return call.what if call.of is None else f"{call.what} of {self._names[call.of]!r} (collective {call.of})"
 
     def try_to_meet(self, call: Call, timeout: float | None) -> dict[int, dict[str, Any]]:

@@ -59,7 +59,7 @@ class Failures(NamedTuple):
         return bool(self.respawn) or self.spares > 0
 
     def checked(self, size: int, *, check: bool) -> Failures:
-        """Return them if they are valid for a job of `size` ranks. `check`: whether PYC_CHECK=1 is set."""
+        """Return the checked arguments for a job of `size` ranks. `check`: whether PYC_CHECK=1 is set."""
         checked_choice("on_failure", self.on_failure, ("raise", "continue"))
         if self.on_failure == "continue" and check:
             raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'; unset PYC_CHECK")

@@ -76,7 +76,6 @@ class Rendezvous:
 
     @property
     def is_closing(self) -> bool:
-        """Whether this rank is in `closing`."""
         return not self._open and not self._closed
 
     def move_to(self, engine: _core.Engine) -> None:
@@ -136,7 +135,7 @@ class Rendezvous:
 
 @contextmanager
 def _held(lock: threading.Lock, deadline: Deadline, why_not: str) -> Iterator[None]:
-    """Hold a lock, after waiting for it until the deadline at most."""
+    """Hold a lock; StallError if it is not free by the deadline."""
     remaining = deadline.remaining()
     if not lock.acquire(timeout=-1 if remaining is None or remaining > threading.TIMEOUT_MAX else remaining):
         raise StallError(f"closing the communicator: {why_not}")

@@ -30,7 +30,6 @@ class Decision(NamedTuple):
 
     @property
     def agreed(self) -> bool:
-        """Whether no member objects."""
         return all(objection is None for objection in self.objections)
 
 
@@ -64,7 +63,6 @@ class Survivors:
 
     @property
     def live(self) -> tuple[int, ...]:
-        """The ranks that are not known to be dead."""
         return tuple(rank for rank in range(self._size) if rank not in self.dead)
 
     @property

@@ -213,7 +213,6 @@ def _simulate_server(
 
 
 def _print(record: dict[str, Any], title: str, rows: Iterable[tuple[str, str]], *, as_json: bool) -> None:
-    """Print the figures as one JSON object or as a table."""
     if as_json:
         click.echo(json.dumps(record))
         return

@@ -56,7 +56,7 @@ class SharedCounter(Collective[CounterArguments]):
         Parameters
         ----------
         n
-            0 to 2^31. The `n` numbers from the result on belong to this rank.
+            0 to 2^31. The `n` numbers starting at the result belong to this rank.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 

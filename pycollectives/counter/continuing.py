@@ -33,13 +33,13 @@ class Request(NamedTuple):
 
 
 class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
-    """The calls of the engine's counter, which recover if a rank has died."""
+    """Calls of the engine's counter that recover if a rank has died."""
 
     _value: int | None = None  # the start of the next engine's counter
     _state: dict[str, Any] | None = None  # for the survivors, from a death until all have continued
-    _request: Request | None = None  # of a call that the death interrupted
+    _request: Request | None = None  # the call that the death interrupted
     _given: tuple[int, int] | None = None  # its `n` and its result, which the next call returns
-    _waited = 0.0  # in former collectives
+    _waited = 0.0  # seconds in former collectives
 
     def _made_for_members(self, deadline: Deadline) -> _core.SharedCounter:
         start = self._arguments.start if self._value is None else self._value

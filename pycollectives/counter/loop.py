@@ -50,7 +50,7 @@ def until(
     ValueError, TypeError
         An argument is refused, or there is neither `seconds` nor `examples`.
     StallError, ClosedError, RankFailedError
-        As `SharedCounter.fetch_add`. After StallError, `next` on the same iterator tries again.
+        As for `SharedCounter.fetch_add`. After a StallError, `next` on the same iterator tries again.
 
     >>> import pycollectives as pc
     >>> from pycollectives.testing import run_ranks

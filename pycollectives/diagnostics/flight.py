@@ -226,7 +226,7 @@ def _of(record: Record, number: int) -> dict[str, Any] | None:
 
 
 def _has_come(record: Record, number: int, wait: dict[str, Any]) -> bool:
-    """Whether this rank has done its part, so that another rank's wait is not for it."""
+    """Whether a waiting rank has what it needs from this rank."""
     described = _of(record, number)
     if described is None:
         return False

@@ -85,7 +85,7 @@ class HopArguments(Arguments):
         "parallel": ranks send their updates before they compute gradients, so that messages travel during the
         computation. "serial": they send updates afterwards, with the gradients applied (section 3.2).
     name
-        The name in messages and traces. Default: numbered in the order of creation, such as "hop[0]".
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -240,6 +240,5 @@ class TokenQueueArguments(Arguments):
     tokens: int = attrs.field(default=5, kw_only=True, converter=_tokens)
 
     def __attrs_post_init__(self) -> None:
-        """Check that owner and taker are different ranks."""
         if self.owner == self.taker:
             raise ValueError(f"taker: expected a rank other than the owner, {self.owner}")

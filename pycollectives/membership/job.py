@@ -95,12 +95,10 @@ class Job:
 
     @property
     def number(self) -> int | None:
-        """This rank's number, or None on a spare."""
         return self.numbers[self.mpi.rank]
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The numbers of the members, ascending."""
         return tuple(sorted(number for number in self.numbers if number is not None))
 
     def after(self, mpi: MPI.Intracomm, survivors: Sequence[int]) -> Job:
@@ -185,7 +183,7 @@ class Job:
     # ------------------------------------------------------------------------------------------------ spares
 
     def end(self) -> None:
-        """Notify the waiting spares that this member makes no further calls, and wait until they have received it."""
+        """Notify the waiting spares that this member makes no further calls, and wait until they know."""
         from ..support.native import MPI
 
         if self.respawn:

@@ -104,7 +104,6 @@ class Sender:
         self.send("state", value)
 
     def wait(self, deadline: Deadline) -> None:
-        """Wait until all messages are sent."""
         for request in self._sending:
             _complete(request, self._engine, deadline)
 
@@ -179,7 +178,6 @@ class Joining:
     def _make(
         self, number: int, service: str, make_arguments: Callable[[], Arguments], build: Callable[[Any, Deadline], Any]
     ) -> Any:
-        """Make one of the survivors' collectives; collective."""
         self._context.created = number
         arguments = self._context.checked(service, make_arguments)
         expected = self._plan.calls.get(number)  # the donor may be in this creation, or have left
@@ -209,11 +207,9 @@ class Joining:
 
     @property
     def restores(self) -> bool:
-        """Whether a state remains to be restored."""
         return self._restored < self._plan.states
 
     def restore(self, restore: Callable[[Any], object]) -> None:
-        """Restore the donor's next state, if there is one."""
         if not self.restores:
             return
         with self._ends():
@@ -225,7 +221,6 @@ class Joining:
             self._continue()
 
     def _receive(self, kind: str) -> Any:
-        """Return the next value of a kind."""
         while not self._received[kind]:
             length = int.from_bytes(self._data(8), "little")
             data = bytearray()

@@ -221,7 +221,6 @@ class Membership(WholeCalls):
 
     @property
     def respawns(self) -> bool:
-        """Whether new processes replace dead ranks."""
         return self._job is not None and bool(self._job.respawn)
 
     def retry(self, action: Callable[[], T], deadline: Deadline) -> T:
@@ -275,7 +274,6 @@ class Membership(WholeCalls):
             joined.check_first(creation.call)
 
     def begin(self, creation: PendingCreation) -> None:
-        """Note the creation whose turn it is."""
         creation.number = self._context.created
         self._creation = creation
 
@@ -460,7 +458,6 @@ class Membership(WholeCalls):
         made.collective._arguments = checked
 
     def _checked(self, made: _Made) -> Arguments:
-        """Return the arguments of a collective for the new members."""
         collective = made.collective
         return self._context.checked(collective.arguments.service, made.arguments, name=collective.name)
 

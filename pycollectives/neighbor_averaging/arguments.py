@@ -52,7 +52,6 @@ class NeighborhoodArguments(Arguments):
     weights: str | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Resolve the default weights, and check them."""
         kind = weights_or(self.topology, self.weights, self.usual_weights)
         self._check_weights(kind)
         self.topology.check_connected()
@@ -253,7 +252,6 @@ class PairwiseArguments(Arguments):
     )
 
     def __attrs_post_init__(self) -> None:
-        """Check the rate against the pace."""
         if self.rate is not None and self.pace != "continuous":
             raise ValueError(
                 f"rate: expected None under pace={self.pace!r}, which defines when averages begin, got {self.rate!r}"

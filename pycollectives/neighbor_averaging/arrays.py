@@ -88,7 +88,6 @@ class DeviceArrays:
 
     @property
     def shown(self) -> int:
-        """The address of the memory that `read` returns."""
         return self.collective.shown
 
     def fetched(self) -> Array:

@@ -221,7 +221,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
 
     @property
     def failed(self) -> bool:
-        """Whether `equalize` cannot continue."""
         return self._rounds.failed
 
     def set_told(self, dead: Sequence[int]) -> None:

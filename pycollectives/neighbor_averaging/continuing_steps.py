@@ -1,7 +1,7 @@
 """The synchronous averages with neighbors on a communicator with `on_failure="continue"`.
 
-The neighbors of a dead rank become neighbors of each other. If a death interrupts ranks in different steps, those that
-are behind catch up with the furthest in steps without neighbors, which keep their own model.
+The neighbors of a dead rank become neighbors of each other. If a death interrupts ranks in different steps, ranks that
+are behind catch up in steps without neighbors, in which they keep their own model.
 """
 
 from __future__ import annotations

@@ -105,7 +105,6 @@ class Equalizer:
 
     @property
     def failed(self) -> bool:
-        """Whether a call has ended with an error, so that `equalize` is unusable."""
         return self._failed
 
     def statistics_of_rounds(self) -> dict[str, Any]:

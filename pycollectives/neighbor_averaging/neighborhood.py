@@ -244,8 +244,7 @@ class Neighborhood(Collective[ArgumentsT]):
         """Return this rank's model after its last step; the neighbors make no extra call.
 
         You may also call it after `leave`, while the communicator is open. With `overlap=1`, the model includes the
-        messages for this rank's next step. Do not continue with it, because these messages would count twice: use
-        `result` for further steps.
+        messages for this rank's next step. For further steps use `result`, because these messages would count twice.
 
         Parameters
         ----------

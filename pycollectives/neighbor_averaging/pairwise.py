@@ -218,7 +218,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         ClosedError
             This rank has left.
         RuntimeError
-            Another thread is in `equalize`, an earlier call ended with an error, or as for `read`.
+            Another thread is in `equalize`, or an earlier call ended with an error. Also as for `read`.
         """
         deadline = Deadline(self._context.limit(timeout))
         if not self._equalizing.acquire(blocking=False):

@@ -154,7 +154,6 @@ class CheckedAllreduce:
             del self._rounds[next(iter(self._rounds))]
 
     def _check_finite(self, info: _core.RoundInfo, result: NDArray[Any]) -> None:
-        """Warn about the first result with inf or NaN."""
         if not self._is_finite or np.isfinite(result).all():
             return
         self._is_finite = False

@@ -33,7 +33,7 @@ class AllreduceStatistics(Statistics):
     Attributes
     ----------
     rounds
-        Rounds that this rank has seen complete.
+        Rounds completed on this rank.
     contributions
         Calls of this rank.
     included
@@ -282,7 +282,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     @property
     def rounds(self) -> int:
-        """The number of rounds that this rank has seen complete."""
+        """The number of rounds completed on this rank."""
         return self._collective.rounds
 
     def _c_handle(self) -> object:

@@ -60,7 +60,6 @@ class DeviceCollective:
         return self.given(out, receiver), info
 
     def receiver(self, out: object, stream: Any = None) -> DeviceArray:
-        """Return the array for a result; raise if it does not match."""
         array = self._described(out, stream)
         if array.readonly:
             raise BufferError(f"{self.name}: out: expected a writable array, got one that is read-only")
@@ -81,7 +80,6 @@ class DeviceCollective:
 
     @property
     def shown(self) -> int:
-        """The address of `result`."""
         return self._collective.shown
 
     def fetched(self) -> Array:

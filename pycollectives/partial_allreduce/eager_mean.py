@@ -71,11 +71,9 @@ class EagerMean:
         return self._collective.contribute(gradient / len(self._comm.members) if self._divides_first else gradient)
 
     def write_to(self, out: Any) -> Any:
-        """Write this rank's newest mean into an array, and return the array."""
         return np.divide(self._collective.result, self._divisor, out=out)
 
     def add_to(self, out: Any) -> None:
-        """Add this rank's newest mean to an array."""
         out += self._collective.result / self._divisor
 
     def start_flush(self) -> None:
@@ -101,9 +99,7 @@ class EagerMean:
 
     @property
     def collective(self) -> PartialAllreduce:
-        """The partial allreduce that it uses."""
         return self._collective
 
     def abort(self) -> int:
-        """Leave at once; return the number of discarded contributions."""
         return self._collective.abort()

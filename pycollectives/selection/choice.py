@@ -15,12 +15,12 @@ row.
 
 - `min_ranks`, `max_ranks`: the number of ranks or nodes that work together, as in the table above.
 - `min_bytes`, `max_bytes`: the bytes of one rank's data: count times the size of an element.
-- `sparse`: true: only if few ranks contribute to a round, so that most blocks are absent; false: only otherwise.
+- `sparse`: true: only if few ranks contribute to a round, so that most blocks are absent; false: only if many do.
 - `among`, for schedules: "ranks": only without a board; "nodes": only between boards.
 
-The last row of each list has no limits, so that every call has an answer. A document in JSON has `format`, `source`
-(the origin of the numbers, as a string), `machine` (`cpu`, `cores`, `mpi`: where they apply), and `allreduce` with the
-three lists; `tuning` has the measurements, for readers. `selection.tables` chooses the table of a process.
+The last row of each list has no limits, so that every call has an answer. A JSON document has `format`, `source` (the
+origin of the numbers, as a string), `machine` (`cpu`, `cores`, `mpi`: where they apply), and `allreduce` with the three
+lists; `tuning` lists the measurements, for readers. `selection.tables` chooses the table of a process.
 """
 
 from __future__ import annotations
