@@ -138,7 +138,7 @@ class Engine:
         """Return the ranks that MPI reports dead, and let messages from the others arrive; None if MPI cannot."""
     @property
     def all_closed(self) -> bool:
-        """Whether all ranks have closed the engine, so that others may have ended."""
+        """Whether all ranks have closed the engine, so that other processes may have ended."""
     def stop(self, failed: Sequence[int]) -> None:
         """End all progress because these ranks have died; every further call raises RankFailedError."""
     def stop_all(self) -> None:
@@ -799,7 +799,7 @@ class RoundInfo:
         """The number of rounds that completed between this rank's contribution and the round that contains it."""
     @property
     def missed(self) -> int:
-        """The number of rounds that completed since this rank's last result, without this one."""
+        """The number of rounds that completed since this rank's last result, not counting this one."""
     @property
     def overrun(self) -> bool:
         """Whether more rounds than `history` were missed. Under missed="sum", the result still includes them."""
@@ -1002,8 +1002,7 @@ def simulate(
     record: bool = True,  # keep results and contributor sets of every call (tests); False for large sizes
     max_events: int = 0,
 ) -> dict[str, Any]:
-    """Simulate all ranks in virtual time with the engine's own protocol code. Return columns, one row per returned
-    call:
+    """Simulate all ranks in virtual time, with the engine's protocol code. Return columns, a row per returned call:
     rank, call (-1: flush), called, done (seconds), late, round, initiator, included, active, contributors (number),
     staleness, missed, overrun; with record also `result` (rows, count) and `members` (rows, size) bool;
     and scalars: rounds, virtual_seconds, messages, bytes, deadlock (text or None)."""

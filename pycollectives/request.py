@@ -62,7 +62,7 @@ class Request(ABC):
 def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
     """Wait until all requests are done.
 
-    Afterwards, a collective's `result` is that of its last request in the list. For several contributions to one
+    Afterwards, a collective's `result` belongs to its last request in the list. For several contributions to one
     partial allreduce, wait for each request separately and read `result` after each wait.
 
     Parameters

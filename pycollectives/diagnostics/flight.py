@@ -226,7 +226,7 @@ def _of(record: Record, number: int) -> dict[str, Any] | None:
 
 
 def _has_come(record: Record, number: int, wait: dict[str, Any]) -> bool:
-    """Whether a waiting rank has what it needs from this rank."""
+    """Whether a waiting rank no longer waits for this one."""
     described = _of(record, number)
     if described is None:
         return False

@@ -29,7 +29,7 @@ class Pace:
     absent: float | None
     behind: int  # rounds that another rank has received and this one has not
     since_s: float  # seconds since this rank's newest call
-    waits_for: str  # what the rank waits for now, such as "flush"; empty if it does not wait
+    waits_for: str  # the subject of the rank's current wait, such as "flush"; empty if it does not wait
 
 
 def paces(documents: Iterable[Document]) -> list[Pace]:

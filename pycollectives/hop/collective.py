@@ -135,7 +135,7 @@ class Hop(Collective[HopArguments]):
             yield self._collective.enter(end - 1, timeout=limit)
 
     def step(self, delta: BufferSpec, *, timeout: float | None = None) -> None:
-        """End the iteration: average the parameters with those of the neighbors, and add `delta`.
+        """End the iteration: average the parameters with the neighbors', and add `delta`.
 
         In the parallel graph, parameters = average + delta, where the average is over the parameters at the beginning
         of the iteration. In the serial graph, parameters = average of (parameters + delta) (section 3.2).

@@ -107,8 +107,8 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         update
             C-contiguous host memory of the count and dtype of `like`. It is copied, so you may change it afterwards.
         iteration
-            The iteration in which it was generated, at least 0. With `on_failure="continue"`, not less than that of
-            this rank's last update.
+            The iteration in which it was generated, at least 0. With `on_failure="continue"`, not less than for this
+            rank's last update.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 

@@ -348,7 +348,7 @@ class ShrunkJob:
         engines: list[_core.Engine] | None = None,
         starter: Starter | None = None,
     ) -> None:
-        """See the class. `words`, `engines`, `starter`: on a member, those of the communicator that stops."""
+        """See the class. `words`, `engines`, `starter`: for a member, from the communicator that stops."""
         self.job = job
         self.name = name = job.mpi.Get_name()
         self.rank, self.size = job.mpi.rank, job.mpi.size

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
             """
 
         def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-            """Take over the data that all survivors must share; collective. `states`: those of all survivors."""
+            """Take over the data that all survivors must share; collective. `states`: from all survivors."""
 
         def position(self) -> Any:
             """Return this rank's position, for a newcomer; after `fill`."""

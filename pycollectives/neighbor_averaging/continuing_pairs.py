@@ -177,7 +177,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
                 return held
 
     def _with(self, counts: dict[str, Any]) -> dict[str, Any]:
-        """Return the counters of an engine's collective combined with those of the former ones."""
+        """Return the counters of an engine's collective and the former ones, combined."""
         total = counts.copy()
         for name, before in self._counts.items():
             if name in LARGEST_COUNTERS:

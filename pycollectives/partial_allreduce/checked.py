@@ -169,7 +169,7 @@ class CheckedAllreduce:
         return self._collective.result
 
     def _compare(self, what: str, timeout: float | None) -> None:
-        """Compare this rank's recorded rounds with those of the other ranks that make the same call.
+        """Compare the recorded rounds with the other ranks that make the same call.
 
         Raises
         ------

@@ -83,8 +83,8 @@ class EagerMean:
     def flush(self, *, timeout: float | None = None) -> RoundInfo | None:
         """Deliver all pending gradients; collective. Return the last round if this rank has a new mean, otherwise None.
 
-        The new mean is that of a last round with all pending gradients and, under missed="sum", includes the rounds
-        that this rank missed. If there are neither, there is no new mean, which differs from a mean of 0.
+        The new mean is from a last round with all pending gradients and, under missed="sum", includes the rounds that
+        this rank missed. If there are neither, there is no new mean, which differs from a mean of 0.
         """
         info = self._collective.flush(timeout=timeout)
         return info if info.contributors or (self._sums and info.missed > 0) else None

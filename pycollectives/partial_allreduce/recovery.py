@@ -374,7 +374,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
             self._contribute_now(one, core)
         calls = [one.call for one in self._contributions if one.call.handle is not None]
         for call in self._open_calls():
-            if call.handle is None and calls:  # newer data has replaced that of the call
+            if call.handle is None and calls:  # newer data has replaced the call's data
                 call.handle, call.number = calls[-1].handle, calls[-1].number
         if self._flushing:
             core.start_flush()
@@ -384,7 +384,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     # ------------------------------------------------------------------------------------------------ results
 
     def _receive(self, call: Call) -> None:
-        """Make `result` that of a call that a recovery has completed, unless a later call has received it."""
+        """Set `result` for a call that a recovery has completed, unless a later call has received it."""
         if call.has_result:
             return
         core = self._engine_side

@@ -197,7 +197,7 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
 
 
 def reduce_on_all_ranks(comm: Creator, x: BufferSpec, op: Op, timeout: float | None, *, caller: str) -> None:
-    """Reduce in place among all ranks, all of which make the call named `caller`."""
+    """Reduce in place among all ranks; all of them make the call named `caller`."""
     context = comm._context
     if context.membership is not None:
         array = array_of(x)
