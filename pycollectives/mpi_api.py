@@ -328,7 +328,7 @@ class _Shared:
 
 _lock = threading.Lock()
 _keyvals: list[int] = []
-"""At most one."""
+"""The key of the attribute, once it is made."""
 
 
 def _keyval() -> int:

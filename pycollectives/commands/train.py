@@ -127,7 +127,7 @@ def _choices(command: Any) -> Any:
     help="With --on-failure continue: if fewer ranks are left, write a checkpoint and exit with 75, as after SIGUSR1.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint in the output folder, if there is one.")
-@click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
+@click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has a different size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
 @click.option("--allow-not-finite", is_flag=True, help="Exit with 0 even if the validation loss is not finite.")
 def train(

@@ -34,9 +34,9 @@ class HopStatistics(Statistics):
     iterations
         Iterations that ended with `step`.
     jumps
-        Jumps to an iteration later than the next.
+        Jumps past the next iteration.
     skipped
-        Iterations that the jumps left out.
+        Iterations that jumps skipped.
     received
         Updates of neighbors that were averaged.
     stale

@@ -52,7 +52,7 @@ class Mode(Declared):
         return self._backup if isinstance(self._backup, int) else self._backup[rank]
 
     def check_size(self, size: int) -> None:
-        """Raise ValueError if the mode is for another number of ranks."""
+        """Raise ValueError if the mode is for a different number of ranks."""
         if not isinstance(self._backup, int) and len(self._backup) != size:
             raise ValueError(f"{self!r}: expected a number for each of {size} ranks, got {len(self._backup)}")
 
