@@ -352,7 +352,7 @@ def test_one_thread_at_a_time(c):
 def test_objects_without_calls_from_c(c, monkeypatch):
     def program(comm):
         for other in (comm.hop(np.zeros(1), topology="ring"), comm.counter()):
-            with pytest.raises(TypeError, match=f"expected a partial allreduce.* call a {type(other).__name__}"):
+            with pytest.raises(TypeError, match=f"expected a partial allreduce.* call this {type(other).__name__}"):
                 c.Calls(other)
         with pytest.raises(TypeError, match="C cannot call the Python rule of StaticGroups"):
             c.Calls(comm.partial_reduce(np.zeros(1), groups="static:2"))
