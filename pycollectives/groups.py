@@ -265,7 +265,7 @@ class StaticGroups(Declared):
         return sorted({self.group_of(rank, step, size) for rank in range(size)})
 
     def cycle(self, size: int) -> int:
-        """Return the steps after which groups of `size` workers repeat: 4, or 4 * nodes for odd numbers of nodes."""
+        """Return the period in steps of the groups of `size` workers: 4, or 4 * nodes for an odd number of nodes."""
         nodes = self._nodes(size)
         return self.PHASES * (nodes if nodes % 2 else 1)
 

@@ -140,7 +140,7 @@ class Shrinking:
 
     def run(self, deadline: Deadline) -> Communicator:
         if not self._turn.acquire(blocking=False):
-            raise RuntimeError(f"shrink: another thread is in shrink of {self._old.name}")
+            raise RuntimeError(f"shrink: another thread is already shrinking {self._old.name}")
         try:
             if self.is_over and self._new is None:
                 raise ClosedError(f"shrink: {self._old.name} was shrunk before: use the communicator it returned")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .recovery import Unused
 
 DivideBy: TypeAlias = Literal["world", "contributors"]
-"""The divisor of a sum of gradients: the number of all ranks, as in the paper, or of the round's contributors."""
+"""The divisor of a sum of gradients: the number of all ranks, as in the paper, or only of contributors."""
 
 
 def check_divide_by(divide_by: object) -> None:
