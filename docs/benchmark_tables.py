@@ -164,6 +164,15 @@ def bias() -> str:
     return f"The models end at a distance from the optimum of {found}.\n{sources(['bias-8'])}"
 
 
+def cost_of_top() -> str:
+    (found,) = read_results("top-2")
+    return (
+        f"{found['ranks']} ranks that fill {found['ranks']} cores make {found['steps_per_s']:.1f} steps/s without the "
+        f"command and {found['watched_steps_per_s']:.1f} with it, in runs of {found['seconds']:g} s: it costs "
+        f"{found['cost_percent']:.1f} %.\n{sources(['top-2'])}"
+    )
+
+
 BENCHMARKS: dict[str, Callable[[], str]] = {
     "skew": measured(
         {
@@ -296,6 +305,20 @@ BENCHMARKS: dict[str, Callable[[], str]] = {
     ),
     "survived": survived,
     "on-failure": on_failure,
+    "grace": measured(
+        {"grace": ""},
+        ["deviation", "phase"],
+        lambda _, of: (
+            (
+                [str(of["deviation"]), f"{of['phase'] + 1}: {of['step_ms']:g} ms"],
+                {"contributors": f"{of['contributors']:.2f}", "wait": f"{of['wait_ms']:.1f} ms"}
+                | {"the best fixed grace at this wait": f"{of['fixed_contributors']:.2f}"},
+            )
+            if of["grace"] == "auto"
+            else None
+        ),
+    ),
+    "top": cost_of_top,
     "idle": measured(
         {"idle-8": "one node", "idle-8-flat": "one rank per node"},
         ["8 ranks"],

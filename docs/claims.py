@@ -53,13 +53,36 @@ def job(experiment: str, name: str) -> Job:
     end = [run["curve"][-1] for run in runs]
     epochs = [run.get("epochs_to_target") for run in runs]
     return Job(
-        fmean(run["speedup"] for run in runs),
+        mean_if_known([run["speedup"] for run in runs]),
         fmean(point["loss"] for point in end),
         100 * fmean(point["accuracy"] or 0 for point in end),
-        float("nan") if None in epochs else fmean(epochs),
+        mean_if_known(epochs),
         fmean(report.examples_per_s(run) or 0 for run in runs),
         len(runs),
     )
+
+
+def mean_if_known(values: list[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else float("nan")
+
+
+def accuracies(experiment: str, name: str) -> list[float]:
+    """Return the final accuracy in percent with each seed."""
+    runs = [run for run in experiments()[experiment] if run["job"] == name]
+    if not runs:
+        raise KeyError(name)
+    return [100 * run["curve"][-1]["accuracy"] for run in sorted(runs, key=lambda run: int(run["seed"]))]
+
+
+def relative_epochs(experiment: str, name: str) -> float:
+    """Return the epochs to the target over those of the job's baseline."""
+    (baseline,) = {run["baseline"] for run in experiments()[experiment] if run["job"] == name}
+    return job(experiment, name).epochs / job(experiment, baseline).epochs
+
+
+def spread(values: list[float]) -> str:
+    return f"{fmean(values):.1f} % ({min(values):.1f} to {max(values):.1f})"
 
 
 def speedups(experiment: str, *names: str) -> list[float]:
@@ -123,17 +146,21 @@ def hyperplane_majority() -> Found:
 
 
 def table_2() -> Found:
-    rates = {
-        name: job("methods", f"{name}, one late").rate for name in ("d-psgd", "sgp", "eager solo", "ringmaster:16")
-    }
-    text = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
-    is_same = rates["ringmaster:16"] < rates["d-psgd"] < rates["sgp"] < rates["eager solo"]
-    return f"{text} examples/s (`methods`)", is_same
+    names = ("asp", "d-psgd", "sgp", "eager solo")
+    rates = [job("methods", f"{name}, one late").rate for name in names]
+    text = ", ".join(f"{name} {rate:.0f}" for name, rate in zip(names, rates, strict=True))
+    return f"{text} examples/s (`methods`)", rates == sorted(rates)
 
 
 def severe_accuracy(experiment: str) -> Found:
     synchronous, solo = (job(experiment, name).accuracy for name in ("synchronous", "solo"))
     return f"synchronous {synchronous:.1f} %, solo {solo:.1f} % (`{experiment}`)", solo < synchronous - 1
+
+
+def never_equal() -> Found:
+    equal, apart = (accuracies("digits-latest", name) for name in ("solo", "solo, never equal"))
+    text = f"{spread(apart)}, {spread(equal)} if equal every 4 epochs (`digits-latest`)"
+    return text, all(one < other for one, other in zip(apart, equal, strict=True))
 
 
 def severe_speed(experiment: str, name: str, paper: float) -> Found:
@@ -151,19 +178,26 @@ def solo_is_fastest() -> Found:
 
 def sparser_suffers_less() -> Found:
     names = ("ring", "ring-based", "double-ring")
-    found = speedups("hop-graphs", *(f"{name}, random slow-down" for name in names))
-    return f"{times(found)} of the speed of each without (`hop-graphs`)", found == sorted(found, reverse=True)
+    found = [
+        speedups(name, *(f"{graph}, random slow-down" for graph in names)) for name in ("hop-graphs", "hop-linear")
+    ]
+    text = f"{'; '.join(map(times, found))} of the speed of each without (`hop-graphs`, `hop-linear`)"
+    return text, all(of == sorted(of, reverse=True) for of in found)
 
 
 def server_is_slower() -> Found:
-    (found,) = speedups("hop-graphs", "parameter server")
-    return f"{found:.2f}x the speed of the ring-based graph (`hop-graphs`)", found < 0.9
+    found = speedups("hop-graphs", "parameter server") + speedups("hop-linear", "parameter server")
+    return f"{times(found)} the speed of the ring-based graph (`hop-graphs`, `hop-linear`)", max(found) < 0.9
 
 
 def backup_is_faster() -> Found:
-    found = speedups("hop", "backup 1, random slow-down", "backup 1, double ring, random slow-down")
-    found += speedups("hop-cnn", "backup 1")
-    return f"{times(found)} (`hop`, `hop-cnn`)", min(found) > 1.1
+    graphs = {"hop": ("backup 1", "backup 1, double ring"), "hop-linear": ("backup 1", "backup 1, double-ring")}
+    names = [(name, f"{job}, random slow-down") for name, jobs in graphs.items() for job in jobs]
+    names.append(("hop-cnn", "backup 1"))
+    found = [speed for name, of in names for speed in speedups(name, of)]
+    steps = [relative_epochs(name, of) for name, of in names]
+    text = f"{times(found)} in time, {times(steps)} the steps (`hop`, `hop-linear`, `hop-cnn`)"
+    return text, min(found) > 1.1 and max(steps) < 1.1
 
 
 def backup_rate() -> Found:
@@ -172,8 +206,10 @@ def backup_rate() -> Found:
 
 
 def staleness_is_like_backup() -> Found:
-    backup, stale = speedups("hop", "backup 1, random slow-down", "staleness 5, random slow-down")
-    return f"backup {backup:.2f}x, staleness {stale:.2f}x (`hop`)", abs(stale / backup - 1) < 0.2
+    names = ("backup 1, random slow-down", "staleness 5, random slow-down")
+    found = {experiment: speedups(experiment, *names) for experiment in ("hop", "hop-linear")}
+    texts = [f"backup {one:.2f}x, staleness {other:.2f}x (`{name}`)" for name, (one, other) in found.items()]
+    return "; ".join(texts), all(abs(stale / backup - 1) < 0.2 for backup, stale in found.values())
 
 
 def skip_iteration() -> Found:
@@ -185,7 +221,9 @@ def skip_iteration() -> Found:
 
 def skip_training() -> Found:
     two, ten = speedups("hop-graphs", "skip 2, one 4x slower", "skip 10, one 4x slower")
-    return f"skip 2 {two:.2f}x, skip 10 {ten:.2f}x (`hop-graphs`)", ten > max(2, two)
+    (linear,) = speedups("hop-linear", "skip 10, one 4x slower")
+    text = f"skip 2 {two:.2f}x, skip 10 {ten:.2f}x (`hop-graphs`); skip 10 {linear:.2f}x (`hop-linear`)"
+    return text, min(ten, linear) > 2 and ten > two
 
 
 def gap_bounds() -> Found:
@@ -361,6 +399,13 @@ def elastic_speed() -> Found:
 def elastic_over_bsp() -> Found:
     found = speedups("elastic", "elastic:15", "elastic:15, one 3x slower")
     return f"{found[0]:.2f}x, {found[1]:.2f}x where one is 3x slower (`elastic`)", min(found) > 1.1
+
+
+def larger_lookahead() -> Found:
+    names = [f"elastic:{lookahead}" for lookahead in (15, 60, 240)]
+    found = speedups("elastic-lookahead", *names, *(f"{name}, one 3x slower" for name in names))
+    text = f"R = 15, 60, 240: {times(found[:3])} over BSP; {times(found[3:])} where one is 3x slower"
+    return f"{text} (`elastic-lookahead`)", all(of[2] < 0.95 * of[0] for of in (found[:3], found[3:]))
 
 
 def elastic_accuracy() -> Found:

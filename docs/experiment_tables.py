@@ -8,7 +8,16 @@ from statistics import fmean
 from typing import Any
 
 from measurements import RESULTS
-from tables import HEADLINE_SIZES, markdown, over_messages, read_results, servers_table, size_of, time_of
+from tables import (
+    HEADLINE_SIZES,
+    markdown,
+    over_messages,
+    rate_and_accuracy,
+    read_results,
+    size_of,
+    table_by_load,
+    time_of,
+)
 
 from pycollectives.experiments import report
 from pycollectives.experiments.experiment import catalogue
@@ -91,7 +100,7 @@ METHODS = (  # your ranks, use, experiment and job, needs
         "The same, but you train with Adam, AdamW, or clipping.",
         "`Quorum(k)` with a larger k, or `Full()`",
         ("transformer", "quorum:3, sum, rate 0.001"),
-        "compare the accuracy with `Full()` first: [it costs some](index.md#what-accuracy-costs)",
+        "compare the accuracy with `Full()` first: [it costs some](index.md#the-cost-in-accuracy)",
     ),
     (
         "One or a few nodes are slow at times.",
@@ -188,7 +197,6 @@ def three_numbers() -> str:
 
 MOST_ROWS = 20
 """An experiment with more jobs gets a table of methods by loads."""
-ELSEWHERE = {"methods": "[Which method?](which-method.md) has its table."}
 LEFT_OUT = {"baseline", "active", "epochs to target", "ideal", "of the replica", "by the replica"}
 """Columns that only the command prints."""
 MOST_NAMED = 8
@@ -199,7 +207,7 @@ def measured_by_load(name: str) -> str:
     """Return the table of an experiment with a row for each method and a column for each load."""
     for found in experiment_results():
         if found["name"] == name:
-            return f"On {found['machine']}; commit {found['commit']}{of_one_replica(found)}.\n\n" + servers_table(found)
+            return f"On {found['machine']}; commit {found['commit']}{of_one_replica(found)}.\n\n" + table_by_load(found)
     return f"Not measured yet: `python docs/generate.py --experiments {name}`."
 
 
@@ -233,10 +241,13 @@ def experiments_section() -> str:
     machines = sorted({found["machine"] for found in all_found.values()})
     parts = [f"Measured on {'; and on '.join(machines)}. The files name the commits."]
     for name, found in all_found.items():
-        if name in ELSEWHERE:
-            table = ELSEWHERE[name]
+        if name == "methods":
+            table = (
+                "Examples per second of all workers, and the final accuracy of the mean model. [Which "
+                f"method?](which-method.md) has the times to the loss.\n\n{table_by_load(found, rate_and_accuracy)}"
+            )
         elif len({result["job"] for result in found["results"]}) > MOST_ROWS:
-            table = servers_table(found)
+            table = table_by_load(found)
         else:
             table = measured_by_job(found)
         parts += [

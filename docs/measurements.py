@@ -114,7 +114,9 @@ MEASUREMENTS = {
     },
     "idle-8": Measurement(8, ["bench/idle.py"]),
     "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),
+    "top-2": Measurement(2, ["bench/top.py"]),
     "advice": Measurement(8, ["bench/advice.py"]),
+    "grace": Measurement(8, ["bench/grace.py"]),
     "zipline": Measurement(None, ["bench/zipline.py"]),
     **{
         f"overlap-{model}-{ranks}": Measurement(ranks, ["bench/overlap.py", "--model", model])

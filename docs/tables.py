@@ -7,11 +7,14 @@ import math
 import re
 import textwrap
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from measurements import OVERLAP_MODELS, OVERLAP_RANKS, RESULTS
 
 from pycollectives.simulation.advice import rank_correlation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SIMULATED_RANKS = (8, 64, 512, 4096, 32768, 65536)
 """Numbers of ranks, each simulated with the policies solo and quorum of half the ranks."""
@@ -170,24 +173,30 @@ def forecasts_table() -> str:
     return f"{where(cells[0])}\n\n" + markdown(head, rows)
 
 
-def servers_table(found: dict[str, Any]) -> str:
-    """Return the time to the target of each synchronization under each load; a job is called `SYNC, LOAD`."""
-    cells: dict[str, dict[str, str]] = {}
-    for job in dict.fromkeys(result["job"] for result in found["results"]):
-        sync, _, load = job.partition(", ")
-        runs = [result for result in found["results"] if result["job"] == job]
-        cells.setdefault(sync, {})[load] = _time_to_target(runs)
-    loads = list(dict.fromkeys(load for row in cells.values() for load in row))
-    rows = [[f"`{sync}`", *(row.get(load, "-") for load in loads)] for sync, row in cells.items()]
-    return markdown(["", *loads], rows)
-
-
-def _time_to_target(runs: list[dict[str, Any]]) -> str:
+def time_to_target(runs: list[dict[str, Any]]) -> str:
     """Return means over seeds: the seconds, and the speedup over the baseline."""
     times, speedups = ([run[key] for run in runs] for key in ("time_to_target_s", "speedup"))
     if None in times:
         return "not reached"
     return f"{fmean(times):.1f} s" + ("" if None in speedups else f" ({fmean(speedups):.2f}x)")
+
+
+def rate_and_accuracy(runs: list[dict[str, Any]]) -> str:
+    """Return means over seeds: the examples per second of all workers, and the accuracy of the mean model."""
+    accuracy = fmean(run["mean_curve"][-1]["accuracy"] for run in runs)
+    return f"{fmean(run['steps_per_s'] * run['batch'] for run in runs):.0f}/s, {100 * accuracy:.1f} %"
+
+
+def table_by_load(found: dict[str, Any], cell: Callable[[list[dict[str, Any]]], str] = time_to_target) -> str:
+    """Return a cell for the runs of each method under each load; a job is called `METHOD, LOAD`."""
+    cells: dict[str, dict[str, str]] = {}
+    for job in dict.fromkeys(result["job"] for result in found["results"]):
+        method, _, load = job.partition(", ")
+        runs = [result for result in found["results"] if result["job"] == job]
+        cells.setdefault(method, {})[load] = cell(runs)
+    loads = list(dict.fromkeys(load for row in cells.values() for load in row))
+    rows = [[f"`{method}`", *(row.get(load, "-") for load in loads)] for method, row in cells.items()]
+    return markdown(["", *loads], rows)
 
 
 def defaults_table() -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from pkgutil import extend_path
 from typing import TYPE_CHECKING
 
-# Python started in the source tree finds the sources first; the extension is then the installed one.
+# In the source tree, Python finds the sources here, and the extension in the installed package.
 __path__ = extend_path(__path__, __name__)
 
 from . import groups, hop, policies, servers, topology, zipline

@@ -35,7 +35,7 @@ LAUNCHED = {"PMIX_RANK", "PMI_RANK"}
 def main() -> None:
     """Run the tools of pycollectives: collectives that do not wait for stragglers."""
     if LAUNCHED & os.environ.keys():
-        os.environ["TTY_COMPATIBLE"] = "0"  # for rich: a launcher's pseudo-terminal may end in a file, so no colors
+        os.environ["TTY_COMPATIBLE"] = "0"  # no colors from rich: a launcher may write its pseudo-terminal to a file
 
 
 for command in (advise, bench, dump, experiments, info, simulate, slurm, top, topology, trace, train, tune):

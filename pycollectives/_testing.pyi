@@ -1,7 +1,7 @@
-"""The extension that only tests use: parts of the library by themselves, the checker of plans, simulations, a simulated
-device. `make testing` builds it; it is in no wheel.
+"""The extension that only tests use: parts of the library, the checker of plans, simulations, and a simulated device.
+`make testing` builds it; no wheel contains it.
 
-Addresses and streams are integers, as the CUDA array interface has them. Arrays of bfloat16 are uint16.
+Addresses and streams are integers, as in the CUDA array interface. Arrays of bfloat16 are uint16.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ def identity(dtype: str, op: str, count: int, /) -> NDArray[Any]: ...
 
 @final
 class RobustMutex:
-    """A mutex that a fork shares."""
+    """A mutex that forked processes share."""
 
     def __init__(self) -> None: ...
     def lock(self) -> None: ...
@@ -29,7 +29,7 @@ class RobustMutex:
 
 @final
 class FlightRecorder:
-    """Of rank 0, without an engine."""
+    """The flight recorder of rank 0, without an engine."""
 
     def __init__(self, size: int, rounds: int) -> None: ...
     def opened(self, collective: int, name: str, /) -> None: ...
@@ -37,7 +37,7 @@ class FlightRecorder:
     def ended(self, collective: int, /) -> None: ...
     def note(self, collective: int, number: int, state: int, /, contributors: Sequence[int] = ()) -> None: ...
     def wait(self, collective: int, what: str, number: int | None, during: Callable[[], object], /) -> None:
-        """Waits while `during` runs."""
+        """Wait while `during` runs."""
     def seconds_per_round(self, collective: int, rounds: int, /) -> float: ...
     def json(self) -> str: ...
 
@@ -51,7 +51,7 @@ class GroupBoards:
         local_rank: int,
         members: Sequence[int],
         ticket: int,
-        values: NDArray[Any] | int | None,  # which must live until `advance` returns True
+        values: NDArray[Any] | int | None,  # must live until `advance` returns True
         *,
         count: int,
         dtype: str,
@@ -59,7 +59,7 @@ class GroupBoards:
         weight: float | None = None,
     ) -> None: ...
     def advance(self, local_rank: int) -> bool:
-        """Whether the group has ended."""
+        """Return whether the group has ended."""
     def release(self, local_rank: int) -> bool: ...
     def rings(self, local_rank: int) -> int | None: ...
     def sleep(self, local_rank: int, rings: int, limit: float) -> None: ...
@@ -85,7 +85,7 @@ class UpdateSlot:
 
 @final
 class Posts:
-    """The posts of direct rounds, of all ranks of a node."""
+    """The posts of direct rounds for all ranks of a node."""
 
     def __init__(self, ranks: int) -> None: ...
     def post(self, rank: int, number: int, called: float, /) -> None: ...
@@ -101,31 +101,31 @@ def cpp_tests() -> list[str]:
     """Return the names of the tests in tests/cpp."""
 
 def run_cpp_test(name: str) -> None:
-    """Run one; RuntimeError says what is wrong, and where. Those of `mpi` are collective over MPI_COMM_WORLD."""
+    """Run a test; a RuntimeError gives the failure and its place. Tests of `mpi` are collective over MPI_COMM_WORLD."""
 
 def delivered(kind: int, body: bytes) -> str:
-    """The text that a handler of a mailbox makes of a message."""
+    """Return the text that a mailbox's handler makes from a message."""
 
 def busy_loopback(size: int) -> list[Engine]:
-    """Engines whose active messages leave one by one, and whose transport takes its time to close."""
+    """Return engines whose active messages leave one by one, and whose transport is slow to close."""
 
 def freed(engine: Engine) -> bool: ...
 def is_driven(engine: Engine) -> bool: ...
 def is_wanted(engine: Engine) -> bool: ...
 def is_busy(engine: Engine) -> bool: ...
 def receive(message: bytes) -> None:
-    """Brings an active message to rank 1 of two; raises what its engine fails with."""
+    """Deliver an active message to rank 1 of two; raise the error with which its engine fails."""
 
 @final
 class CalledAtAbort:
-    """A collective that calls Python when it is aborted."""
+    """A collective that calls a Python function when it is aborted."""
 
     def __init__(self, engine: Engine, call: Callable[[], object]) -> None: ...
     def end(self) -> None: ...
 
 @final
 class LoneHopWorker:
-    """Rank 0 of Hop among neighbors that the test drives."""
+    """Rank 0 of Hop, with neighbors that the test drives."""
 
     def __init__(
         self,
@@ -139,14 +139,14 @@ class LoneHopWorker:
         checks: bool = True,
     ) -> None: ...
     def go_on(self) -> int:
-        """Ends its iteration, if any, and enters the next one."""
+        """End the current iteration, if any, and enter the next one."""
     def enter(self, rank: int, iteration: int, /) -> None: ...
     def leave(self, rank: int, iteration: int, /) -> None: ...
 
 def check_allreduce(plans: Sequence[Schedule], *, seed: int = 0, refire: bool = False) -> list[str]:
-    """Symbolic check of all ranks' plans (in = buffer 0, out = buffer 1): races, matching of messages, deadlock,
-    multiplicity of every rank in every element of every result. Returns findings, none if the plans are right.
-    refire: execute with joins that fire at every predecessor past `need` (a broken executor; for tests)."""
+    """Check all ranks' plans symbolically (buffer 0: input, buffer 1: output) for races, unmatched messages, deadlocks,
+    and the multiplicity of every rank in every element of every result. Return the findings. `refire`: joins fire again
+    at each predecessor beyond `need`, as in a broken executor, for tests."""
 
 def check_partial_allreduce(
     plans: Sequence[Schedule],
@@ -156,39 +156,39 @@ def check_partial_allreduce(
     seed: int = 0,
     refire: bool = False,
 ) -> list[str]:
-    """The same for plans as `plan_partial_allreduce` makes them, started by `starters` (none: nobody may become
-    active), where only `contributors` have data."""
+    """Do the same for plans of `plan_partial_allreduce`, started by `starters` (none: no rank may become active), where
+    only `contributors` have data."""
 
 def check_activation(
     plans: Sequence[Schedule], starters: Sequence[int], *, seed: int = 0, refire: bool = False
 ) -> list[str]:
-    """`check_partial_allreduce` with every rank contributing."""
+    """Do the same as `check_partial_allreduce`, with every rank contributing."""
 
 def simulate_pairwise(**script: Any) -> dict[str, Any]:
-    """Pairwise averaging of scripted ranks in virtual time: see csrc/testing/pairwise_simulation.h."""
+    """Simulate pairwise averaging with scripted ranks: see csrc/testing/pairwise_simulation.h."""
 
 def simulate_bootstrap(
     *,
     size: int,
-    texts: Sequence[Sequence[bytes]],  # of each comparison: by rank
-    ranks_per_node: int = 1,  # if more, each comparison follows a text handed down to the ranks of a node
-    pause: float = 1.0,  # seconds before each call of a rank, at most
-    patience: float = 0.0,  # seconds after which a rank withdraws from a call, at most; 0: it never does
-    answer_time: float = 0.0,  # seconds after which it gives up then; 0: it never does
-    driven_in_calls: bool = False,  # only; else on each arrival
+    texts: Sequence[Sequence[bytes]],  # for each comparison, by rank
+    ranks_per_node: int = 1,  # if more, each comparison follows a text sent to the ranks of a node
+    pause: float = 1.0,  # the most seconds before each call of a rank
+    patience: float = 0.0,  # the most seconds until a rank withdraws from a call; 0: never
+    answer_time: float = 0.0,  # seconds until it gives up then; 0: never
+    driven_in_calls: bool = False,  # whether engines run only in calls, not on each arrival
     closes: bool = True,  # after the last comparison
     strays: int = 0,  # active messages that ranks send as they close
     latency: float = 0.0,
     jitter: float = 0.0,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Engines that compare and close, in virtual time: `comparisons`, for each a list of what each rank found (None:
-    all the same, or the texts of all), `premature` (a comparison ended before all ranks had come), `withdrew`
-    (from the next comparison) and `closed` by rank, and messages by rank: sent, received, sent_to_close and
-    received_to_close. InternalError if a message comes to a rank that has closed."""
+    """Simulate engines that compare and close, in virtual time. Return `comparisons`, with a list of each rank's result
+    (None: all the same; otherwise the texts of all), `premature` (whether a comparison ended before all ranks had
+    arrived), `withdrew` (from the next comparison) and `closed` by rank, and the numbers of messages by rank: sent,
+    received, sent_to_close and received_to_close. InternalError if a message arrives at a rank that has closed."""
 
 def without_edge(plan: Schedule, before: int, after: int) -> Schedule:
-    """A copy with one dependency removed."""
+    """Return a copy without one dependency."""
 
 def with_need(plan: Schedule, op: int, need: int) -> Schedule: ...
 
@@ -248,7 +248,7 @@ class ArenaSeats:
 
 def host_executor() -> Executor: ...
 
-# What follows is missing if it was built with PYC_CUDA=OFF.
+# A build with PYC_CUDA=OFF lacks the rest.
 
 @final
 class SimulatedDriver:
@@ -258,7 +258,7 @@ class SimulatedDriver:
     def executor(self, ordinal: int = 0) -> Executor: ...
     def executor_with_code(self) -> Executor: ...
     def use(self) -> None:
-        """Collectives are made on its devices from now on."""
+        """Use the driver's devices for collectives from now on."""
     @staticmethod
     def use_no_more() -> None: ...
     def availability(self) -> tuple[str, int]: ...

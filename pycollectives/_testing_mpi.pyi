@@ -1,7 +1,7 @@
-"""Tests in C++ of classes that use MPI and have no binding: tests/cpp. Import mpi4py.MPI first."""
+"""C++ tests of classes that use MPI and have no binding (tests/cpp). Import mpi4py.MPI first."""
 
 def cpp_tests() -> list[str]:
-    """Return their names."""
+    """Return the names of the tests."""
 
 def run_cpp_test(name: str) -> None:
-    """Run one; raises what it throws."""
+    """Run a test; raise the error that it throws."""

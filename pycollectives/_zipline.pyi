@@ -1,6 +1,6 @@
-"""The extension of `pycollectives.zipline`: rows lie one after the other in `points`, and end where `ends` says.
+"""The extension of `pycollectives.zipline`: `points` contains the rows one after the other, and `ends` their ends.
 
-A barrier is (t_sync, d, iterations). Rows that cannot be right are a `ValueError` that names the row.
+A barrier is (t_sync, d, iterations). Invalid rows raise a `ValueError` that names the row.
 """
 
 from typing import TypeAlias, overload

@@ -1,8 +1,8 @@
 """The arguments of collectives, each declared in one place.
 
 A service declares its arguments as a frozen attrs class derived from `Arguments`. The fields are the parameters of the
-communicator's method (`collective.creates`), and state how ranks compare their values. Converters and validators check
-the values; they get the ranks of the communicator from `creation()`.
+communicator's method (`collective.creates`), and define how ranks compare the values. Converters and validators check
+the values; `creation()` gives them the ranks of the communicator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCAL: Mapping[str, Any] = {COMPARE: None}
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 MAX_NUMBER = 2**63 - 1
-"""Limit of counts, also of elements and bytes: the engine uses 64 bits."""
+"""Limit of all counts, including elements and bytes: the engine uses 64 bits."""
 
 
 def compared_as(statement: Callable[[Any], object]) -> Mapping[str, Any]:
@@ -49,7 +49,8 @@ class Group(NamedTuple):
 class Creation(NamedTuple):
     """A collective that is being created: its ranks and its default name.
 
-    `original_size`: the number of ranks before some died. Limits that fit this number are lowered.
+    `original_size`: the number of ranks before some died. Arguments that are valid for it are lowered to the current
+    size.
     """
 
     group: Group
@@ -81,12 +82,12 @@ def creating(group: Group, default_name: str, original_size: int | None = None) 
 
 
 def as_given(default: object) -> Any:
-    """Return a default that passes through the converter, like a value of the caller."""
+    """Return a default value for a field whose converter also converts the default."""
     return default
 
 
 def one_of(*choices: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
-    """Return a validator of a field that is one of some strings."""
+    """Return a validator that accepts only these strings."""
 
     def check(_: Any, field: attrs.Attribute[Any], value: Any) -> None:
         checked_choice(field.name, value, choices)
@@ -104,7 +105,7 @@ def _name(given: str | None) -> str:
 
 @attrs.frozen
 class Arguments:
-    """The arguments of a collective, after all checks that need no other rank."""
+    """The arguments of a collective, after all checks that do not involve other ranks."""
 
     service: ClassVar[str]  # the method that makes the collective, such as "hop"; for messages and default names
 
@@ -134,12 +135,12 @@ class Arguments:
 
 @attrs.frozen(eq=False)
 class Template:
-    """Describes all arrays of a collective, from an array that is an argument."""
+    """Describes all arrays of a collective, based on an array passed as an argument."""
 
     array: Any
     buffer: BufferDescription  # shape and element type
     device: int | None = None  # the number of the CUDA device of this rank's arrays; None: the host
-    stream: int | None = None  # on a device, the stream on which the caller works with `array`, if it is known
+    stream: int | None = None  # on a device, the stream on which the caller uses `array`, if known
 
     def signature(self) -> dict[str, str | int | None]:
         """Return the values that must be the same on all ranks; the shape may differ."""
@@ -177,11 +178,11 @@ def template_on_host(like: BufferSpec) -> Template:
 
 
 def model_like(like: BufferSpec) -> Template:
-    """Convert the argument `like` of averages of models in host memory; elements must be floats."""
+    """Convert the argument `like` of a collective that averages models in host memory; elements must be floats."""
     if describe_device(like) is not None:
         raise BufferError(
             f"like: expected host memory, got {type(like).__name__} on a device: copy it to the host first, or use "
-            "pairwise_averaging, which takes arrays on CUDA devices where `python -m pycollectives info` lists some"
+            "pairwise_averaging, which accepts arrays on CUDA devices if `python -m pycollectives info` lists any"
         )
     return _of_floats("like", Template.of(like))
 

@@ -21,8 +21,8 @@ def _close_left_open(communicator: Communicator) -> None:
     discarded = communicator.abort()
     logging.getLogger("pycollectives").warning(
         "pycollectives: rank %d: the program ends with a communicator that is not closed (open collectives: %s; "
-        "contributions discarded: %d); use `with` or call close(). It serves the other ranks until they have closed "
-        "too (PYC_EXIT_TIMEOUT)",
+        "contributions discarded: %d); use `with` or call close(). This rank serves the others until they have closed "
+        "it too (PYC_EXIT_TIMEOUT)",
         *(communicator.rank, names, discarded),
     )
 
@@ -30,14 +30,14 @@ def _close_left_open(communicator: Communicator) -> None:
 def _close_all() -> None:
     """Close open communicators with a warning each, and serve the other ranks until all have closed.
 
-    It must run while the engine's thread may still call MPI: mpi4py finalizes MPI later, after the interpreter has
-    ended, and MPICH 5 takes no locks from the beginning of MPI_Finalize on.
+    This must run while the engine's thread may still call MPI. mpi4py finalizes MPI later, after the interpreter has
+    ended, and MPICH 5 stops taking locks when MPI_Finalize begins.
     """
     for communicator in tuple(open_communicators):
         try:
             _close_left_open(communicator)
         except Exception:
-            traceback.print_exc()  # a defect; the other communicators are closed all the same
+            traceback.print_exc()  # a defect; close the other communicators anyway
     if (native := sys.modules.get(f"{__package__}.support.native")) is not None:
         native.core.close_all()
 

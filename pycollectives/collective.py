@@ -59,7 +59,7 @@ RAISES = """
             Some ranks do not make this call within the time limit.
         RuntimeError
             Shared memory or device memory cannot be allocated, on this or another rank. Or this thread has contributed
-            to a collective and has not flushed it, so that ranks could deadlock.
+            to a collective without flushing it, so that ranks could deadlock.
         ClosedError
             The communicator is closed.
 """
@@ -67,7 +67,7 @@ RAISES = """
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """Counters of one rank since the collective was made, without communication.
+    """Counters of one rank since the collective was made.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Statistics:
         Seconds that calls of this rank have waited for other ranks.
     memory_bytes
         Memory of the collective on this rank, in bytes, including this rank's part of the node's shared memory. A
-        partial allreduce on the host takes more when a rank falls behind.
+        partial allreduce on the host uses more when a rank falls behind.
     """
 
     waited: float
@@ -91,8 +91,9 @@ class CommunicatorStatistics(Statistics):
     open
         Number of open collectives.
     preduce_cache
-        Calls of `preduce` that found a plan, and calls that needed a new one. Only groups that exchange messages
-        count. A plan fits all groups of the same size in which this rank has the same position; the newest 64 are kept.
+        Calls of `preduce` that reused a plan, and calls that made a new one, counting only groups that exchange
+        messages. A plan fits all groups of the same size in which this rank has the same position; the newest 64 are
+        kept.
     """
 
     open: int
@@ -100,7 +101,7 @@ class CommunicatorStatistics(Statistics):
 
 
 class Collective(ABC, Generic[ArgumentsT]):
-    """Base of all collectives: objects that all ranks of a communicator make, in the same order.
+    """Base class of all collectives, which all ranks of a communicator make in the same order.
 
     As a context manager, a collective is closed at the end of the block. If the block raises, this rank aborts the
     collective: it leaves at once and discards its pending data, and a `RuntimeWarning` gives the number of discarded
@@ -115,7 +116,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     discards
         Whether `abort` can lose data of this rank, so that a warning is useful.
     flushed_by
-        The call that flushes the collective, if it is not its own `flush`; for messages.
+        The name of the call that flushes the collective, for messages; None for its own `flush`.
     """
 
     arguments: ClassVar[type[Arguments]]
@@ -132,7 +133,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     # ------------------------------------------------------------------------------------------------ the end
 
     def flush(self, *, timeout: float | None = None) -> Any:
-        """Deliver the pending data of all ranks, and return the result or None; collective. It stays usable.
+        """Deliver the pending data of all ranks, and return the result or None; collective.
 
         Parameters
         ----------
@@ -142,7 +143,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor left in time; the text names them. Call it again to continue.
+            Some ranks have neither flushed nor left in time; the message names them. Call it again to continue.
         ClosedError
             This rank has left.
         """
@@ -185,7 +186,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         try:
             if self.closed or not self._context.engine.in_own_process:
                 return 0
-            with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any longer
+            with contextlib.suppress(RankFailedError, TransportError):  # no rank is reachable
                 return self._discard()
             return 0
         finally:
@@ -202,7 +203,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the collective; after an exception, abort it and warn of discarded data."""
+        """Close the collective; after an exception, abort it and warn about discarded data."""
         can_lose = self.discards and not self.closed
         exit_context(repr(self), kind, self, self._context, is_open=can_lose)
 
@@ -210,7 +211,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @property
     def must_flush(self) -> bool:
-        """Whether other ranks can wait here for this thread, so that it must `flush` before it waits elsewhere."""
+        """Whether other ranks may wait here for this thread, which must then `flush` before it waits elsewhere."""
         return False
 
     def start_flush(self) -> None:
@@ -221,7 +222,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @property
     def recoverable(self) -> Any:
-        """The part that continues after deaths, see `membership`."""
+        """The part that continues after deaths: see `membership`."""
         return self._collective
 
     @property
@@ -266,7 +267,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @property
     def count(self) -> int:
-        """Elements of an array."""
+        """Number of elements in an array."""
         return self._template.buffer.count
 
     @property
@@ -282,7 +283,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         return template
 
     def _c_handle(self) -> object:
-        """Return the handle for calls from C, a capsule: see pycollectives.h. It lives as long as this object."""
+        """Return the handle for calls from C (pycollectives.h): a capsule that lives as long as this object."""
         if self._context.membership is not None:
             raise TypeError(
                 f"{self.name!r}: calls from C cannot continue after a death: expected a communicator with "
@@ -294,7 +295,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         if make is None:
             raise TypeError(
                 f"{self.name!r}: expected a partial allreduce, a partial reduce, averaging with neighbors or in pairs, "
-                f"or a parameter server, of arrays in host memory: C cannot call a {type(self).__name__} like this"
+                f"or a parameter server, of arrays in host memory: C cannot call this {type(self).__name__}"
             )
         handle: object = make(timeout=self._context.timeout)
         return handle
@@ -321,8 +322,8 @@ class Collective(ABC, Generic[ArgumentsT]):
     ) -> Self:
         """Make a collective of this kind; collective.
 
-        `arguments` makes this rank's arguments: if it raises, this rank raises that error and the others
-        `MismatchError`. `call`: its name in messages, by default the service.
+        `arguments` makes this rank's arguments. If it raises, this rank raises that error, and the others
+        `MismatchError`. `call`: the name in messages, by default the service.
         """
         service = cls.arguments.service
 
@@ -337,7 +338,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: ArgumentsT) -> None:
-        """Refuse arguments that the engine would refuse, before ranks agree. The base class accepts all."""
+        """Refuse arguments that the engine would refuse, before ranks compare them. The base class accepts all."""
         del context, arguments
 
 

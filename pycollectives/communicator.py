@@ -58,12 +58,12 @@ CollectiveT = TypeVar("CollectiveT", bound="Collective[Any]")
 
 
 class Communicator:
-    """A group of ranks on which collectives are made; all ranks make and close it together (collective).
+    """A group of ranks that make collectives together; creating and closing it are collective.
 
-    An engine serves it in the background. The engine sends its messages on duplicates of `comm`, so that they never
-    mix with the application's messages.
+    An engine in the background sends its messages on duplicates of `comm`, so that they never mix with the
+    application's messages.
 
-    With `PYC_CHECK=1` in the environment, ranks compare their calls and their rounds' results, for debugging.
+    For debugging, `PYC_CHECK=1` in the environment makes ranks compare their calls and the results of their rounds.
 
     As a context manager, it flushes and closes its open collectives in the order of creation, and waits until every
     rank has closed the communicator. If the block raises, it closes at once, without waiting for other ranks. A
@@ -78,29 +78,29 @@ class Communicator:
         package. Default: `PYC_PROGRESS`, or "thread".
     ranks_per_node
         The number of ranks of a machine that form a node, in the order of ranks, or "all". Ranks of a node exchange
-        data in shared memory, and only one of them exchanges messages with other nodes. 1: all data goes by messages.
-        Default: `PYC_RANKS_PER_NODE`, or "all".
+        data in shared memory, and only one of them exchanges messages with other nodes. 1: all data travels in
+        messages. Default: `PYC_RANKS_PER_NODE`, or "all".
     timeout
         Default time limit of all calls that wait for other ranks, in seconds. `math.inf`: no limit. Default:
         `PYC_TIMEOUT`, or no limit.
     on_failure
-        The effect of a rank's death. "raise": every call raises `RankFailedError`, and `shrink` makes a communicator
-        of the survivors. "continue": the next call of each survivor waits until all survivors make one, and then
-        continues without the dead ranks. It supports arrays in host memory, and needs a job that outlives a rank.
-        docs/howto/after-a-death.md has the rules.
+        The effect of a rank's death. "raise": every call raises `RankFailedError`, and `shrink` makes a communicator of
+        the survivors. "continue": the next call of each survivor waits until all survivors make one, and then continues
+        without the dead ranks. This supports arrays in host memory, and needs a job that outlives a rank. See
+        docs/howto/after-a-death.md for the rules.
     spares
-        With `on_failure="continue"`, how many ranks wait in the constructor; they are the highest ranks of `comm`.
-        After a death, one of them returns from the constructor with the number of the dead rank: see `state`. The
-        others raise `SystemExit` at the end of the job.
+        With `on_failure="continue"`, the number of spares: the highest ranks of `comm`, which wait in the constructor.
+        After a death, one of them returns from the constructor with the number of the dead rank: see `state`. Spares
+        that are not needed raise `SystemExit` at the end of the job.
     respawn
         With `on_failure="continue"`, whether the survivors start the program again for each dead rank without a spare.
-        The new process gets its number in the constructor. With True the survivors wait until it has joined. With
-        "background" they continue, and it joins during their calls when it has started. Only one communicator per
-        program can use it.
+        The new process gets the dead rank's number in the constructor. With True, the survivors wait until it has
+        joined. With "background", they continue, and it joins during one of their calls once it has started. Only one
+        communicator per program can use this option.
     costs
         Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
-        there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of
-        `tune` takes precedence over costs.
+        there are several nodes, every rank has a core, and `python -m pycollectives tune` has not written a table. Such
+        a table takes precedence over costs.
 
     Raises
     ------
@@ -150,7 +150,7 @@ class Communicator:
         failures: Failures = RAISE,
         limit: float | None = None,
     ) -> None:
-        """Open it. `limit`: seconds to wait for the other ranks; None for the limit in `arguments`."""
+        """Open the communicator. `limit`: seconds to wait for the other ranks; None for the limit in `arguments`."""
         self._arguments = arguments
         open_communicator(self, comm, arguments, failures, limit)
 
@@ -221,7 +221,7 @@ class Communicator:
     state = calls.state
 
     def create(self, kind: type[CollectiveT], *arguments: Any, **options: Any) -> CollectiveT:
-        """Make and return a collective of any kind; collective. For services without a method of `Communicator`.
+        """Make and return a collective of any kind; collective. For services that have no `Communicator` method.
 
         Parameters
         ----------
@@ -259,9 +259,9 @@ class Communicator:
 
     @property
     def mpi_comm(self) -> MPI.Comm:
-        """The MPI communicator from which this one was made, or of the members; `RuntimeError` if ranks are threads."""
+        """The MPI communicator of the members, initially the one passed in; `RuntimeError` if ranks are threads."""
         if self._comm is None:
-            raise RuntimeError("this communicator joins threads of one process: there is no MPI communicator under it")
+            raise RuntimeError("this communicator connects threads of one process, and has no MPI communicator")
         return self._comm
 
     @property
@@ -331,7 +331,7 @@ class Communicator:
         """Return this rank's record of the newest rounds and of its current waits, as plain data for JSON.
 
         The record has the last `PYC_FLIGHT_ROUNDS` (default 256) rounds of all collectives together. Any thread may
-        call it at any time. docs/tutorial.md, "When it hangs", explains the keys.
+        call this at any time. docs/tutorial.md, "When it hangs", explains the keys.
 
         >>> import numpy as np, pycollectives as pc
         >>> from mpi4py import MPI
@@ -347,8 +347,8 @@ class Communicator:
     def agree(self, call: str, check: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
         """Check that all ranks make the same call with the same arguments; collective.
 
-        Use it in calls of your own that need all ranks with the same arguments. A mistake on one rank is then an error
-        on all ranks, before anything else is sent. Threads of a rank take turns.
+        Use it in your own collective calls. A mistake on one rank is then an error on all ranks, before anything else
+        is sent. Threads of a rank take turns.
 
         Parameters
         ----------
@@ -369,8 +369,8 @@ class Communicator:
         Raises
         ------
         MismatchError
-            Signatures differ between ranks, another rank's `check` raised, or another rank makes another call. All
-            ranks raise it; the text names ranks and values.
+            Signatures differ between ranks, another rank's `check` raised, or another rank makes a different call. All
+            ranks raise it; the message gives ranks and values.
         StallError
             Some ranks do not make this call in time. No collective can be made on this communicator afterwards.
         ClosedError
@@ -391,7 +391,7 @@ class Communicator:
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor left in time; the text names them. Call it again to continue.
+            Some ranks have neither flushed nor left in time; the message names them. Call it again to continue.
         ClosedError
             The communicator is closed.
         """
@@ -407,7 +407,7 @@ class Communicator:
         if self.closed or not self._engine.in_own_process:
             return
         calls.end_newcomer(self)
-        with contextlib.ExitStack() as ending:  # all of it, also if a collective raises
+        with contextlib.ExitStack() as ending:  # do all of these, even if one raises
             ending.callback(self._end)
             ending.callback(self._engine.abort)
             ending.callback(self._context.checks.leave)
@@ -424,11 +424,11 @@ class Communicator:
         Raises
         ------
         StallError
-            Some ranks have not closed in time; the text names them. The communicator stays open: call `close` again to
-            continue, or `abort`.
+            Some ranks have not closed in time; the message names them. The communicator stays open: call `close` again
+            to continue, or `abort`.
         MismatchError
-            With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all ranks. The communicator
-            stays open, without checks.
+            With `PYC_CHECK=1`: ranks make different calls, or a round differed between ranks. The communicator stays
+            open, without checks.
         RuntimeError
             The update function of a parameter server on this rank has raised. The communicator is closed.
         """
@@ -447,12 +447,12 @@ class Communicator:
     def abort(self) -> int:
         """Close at once, without waiting for other ranks; return the number of discarded contributions.
 
-        This rank's engine serves the other ranks' rounds, in which this rank is absent, until the process ends.
+        Until the process ends, this rank's engine serves the rounds of the other ranks, in which this rank is absent.
         """
         if self.closed or not self._engine.in_own_process:
             return 0
         calls.end_newcomer(self)
-        with contextlib.ExitStack() as ending:  # all of it, also if a collective raises
+        with contextlib.ExitStack() as ending:  # do all of these, even if one raises
             ending.callback(self._end)
             ending.callback(self._engine.abort)
             ending.callback(self._context.checks.leave)
@@ -475,6 +475,6 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the communicator; after an exception, abort it and warn of discarded data."""
+        """Close the communicator; after an exception, abort it and warn about discarded data."""
         can_lose = any(collective.discards for collective in self._context.open)
         exit_context(repr(self), kind, self, self._context, is_open=can_lose)

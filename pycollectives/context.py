@@ -49,14 +49,14 @@ T = TypeVar("T")
 
 @dataclass
 class PendingCreation:
-    """A creation that has not returned. Other ranks may have completed it before a death."""
+    """The creation of a collective that has not returned yet. Other ranks may have completed it before a death."""
 
     arguments: Callable[[], Arguments]
     service: str
     build: Callable[[Any, Deadline], Any]
     call: str
-    number: int | None = None  # once it has the turn of its communicator
-    has_stalled: bool = False  # its recovery has; the application may repeat the call
+    number: int | None = None  # set when it is this creation's turn
+    has_stalled: bool = False  # whether its recovery has; the application may repeat the call
 
 
 class Context:
@@ -80,7 +80,7 @@ class Context:
         self.costs = costs  # the same on all ranks; None if ranks share cores or the costs are unknown
         # makes all ranks meet in the same call and compare its arguments
         self.rendezvous = Rendezvous(engine, checks, timeout)
-        self.membership: Membership | None = None  # if it continues after deaths
+        self.membership: Membership | None = None  # if the communicator continues after deaths
         self.created = 0
         self._open: dict[AnyCollective, None] = {}
         self._parts: dict[type[Part], Part] = {}
@@ -123,7 +123,7 @@ class Context:
 
         Threads of a rank take turns, so that all ranks make their collectives in the same order. If `arguments` raises,
         so does `make`, after the other ranks have received the error. `build` makes the collective within a deadline,
-        after all ranks have agreed. `timeout`: None for the default, or for the rest of the surrounding
+        after all ranks have agreed. `timeout`: None for the default, or for the time that is left in the surrounding
         `rendezvous.within`.
         """
 
@@ -151,7 +151,7 @@ class Context:
             return self.membership.make(creation, make, self.deadline_of(timeout))
 
     def enter(self, made: CollectiveT, arguments: Callable[[], Arguments]) -> CollectiveT:
-        """Note a collective that was made; return it."""
+        """Register a collective that was made, and return it."""
         if self.membership is not None:
             self.membership.enter(self.created, arguments, made)
         self.created += 1
@@ -159,12 +159,12 @@ class Context:
         return made
 
     def check_newcomers(self, call: str) -> None:
-        """Raise ValueError if new ranks replace dead ones, and cannot take part in these calls."""
+        """Raise ValueError if dead ranks are replaced, and their replacements could not take part in this call."""
         if self.membership is not None:
             self.membership.check_newcomers(call)
 
     def check_on_host(self, name: str, template: Template) -> None:
-        """Raise ValueError if the communicator continues after deaths, and an array is on a device."""
+        """Raise ValueError if the communicator continues after deaths and an array is on a device."""
         if self.membership is not None and template.device is not None:
             raise ValueError(
                 f"{name}: expected an array in host memory with on_failure='continue', got one on a device"
@@ -182,7 +182,7 @@ class Context:
         self.rendezvous.move_to(other.engine)
 
     def limited(self, timeout: float | None) -> contextlib.AbstractContextManager[None]:
-        """Limit the collective calls of the block together, if a limit is given; they refuse a wrong limit."""
+        """Give the collective calls in the block one common limit, if any; they refuse an invalid one."""
         return contextlib.nullcontext() if timeout is None else self.rendezvous.within(self.deadline_of(timeout))
 
     def checked(
@@ -213,22 +213,22 @@ class Context:
             )
 
     def forget(self, closed: AnyCollective) -> None:
-        """Note that this rank has closed a collective; again does nothing."""
+        """Remove a collective that this rank has closed, if it is registered."""
         self._open.pop(closed, None)
 
     def limit(self, timeout: float | None) -> float | None:
-        """Return the limit of a call in seconds: a checked `timeout`, or if that is None the default."""
+        """Return the limit of a call in seconds: `timeout`, checked, or the default if it is None."""
         return self.timeout if timeout is None else checked_timeout(timeout)
 
     def deadline_of(self, timeout: float | None) -> Deadline:
-        """Return the deadline of a call; a wrong timeout is refused later, where the other ranks learn of it."""
+        """Return the deadline of a call. An invalid timeout is refused later, where the other ranks learn of it."""
         try:
             return Deadline(self.limit(timeout))
         except (TypeError, ValueError):
             return Deadline(self.timeout)
 
     def full_rounds(self, like: Array, op: str, name: str, deadline: Deadline) -> _core.PartialAllreduce:
-        """Make the engine's rounds of all ranks on arrays such as `like`, without a service's checks; collective."""
+        """Make the engine's partial allreduce with policy "full" for arrays such as `like`; collective."""
         from .support.native import core
 
         return core.PartialAllreduce(
@@ -247,7 +247,7 @@ class Context:
         )
 
     def part(self, kind: type[PartT]) -> PartT:
-        """Return a service's part `kind(context)`, one per communicator: made at first use, closed with it."""
+        """Return the communicator's only `kind(context)`, which is made at first use and closed with it."""
         with self._making_part:
             if kind not in self._parts:
                 self._parts[kind] = kind(self)
@@ -289,7 +289,7 @@ class Context:
         """Flush and leave the open collectives, in the order of creation; collective."""
         self.start_flush()
         for collective in self.open:
-            if collective.failed is None:  # otherwise no data can be delivered, and its calls have raised
+            if collective.failed is None:  # a failed one can deliver no data, and its calls have raised
                 collective.close(timeout=deadline.remaining())
         self.leave()
 

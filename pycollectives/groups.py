@@ -6,7 +6,7 @@ collective is made with it.
 | generator | a group is |
 |---|---|
 | `RandomGroups(size, seed)` | drawn from all workers (Ripples 4.1) |
-| `SmartGroups(size, seed)` | a part of all workers that are in no group (Ripples 5) |
+| `SmartGroups(size, seed)` | one part of a division of all workers that are in no group (Ripples 5) |
 | `PunctualGroups(size, seed)` | made of workers that are due at the same time (ours) |
 | `StaticGroups(ranks_per_node)` | computed by a rule from rank and step (Ripples 4.2) |
 """
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 USUAL_SIZE = 3
-"""Members of a group if the string of a generator gives no number."""
+"""Members of a group if the generator's string has no number."""
 
 
 def node_of_each(size: int, ranks_per_node: int) -> list[int]:
@@ -49,7 +49,7 @@ def node_of_each(size: int, ranks_per_node: int) -> list[int]:
 
 @dataclass(frozen=True)
 class GeneratedGroups(Declared):
-    """Base of the generators that one state machine runs for all workers."""
+    """Base class of the generators that one state machine runs for all workers."""
 
     size: int = field(default=3, metadata=integer(at_least=2))
     seed: int = field(default=0, metadata=hash_seed(at_least=0))
@@ -83,8 +83,8 @@ class RandomGroups(GeneratedGroups):
     seed
         0 <= seed < 2**64, the same on all ranks.
     group_buffer
-        True: a request returns a pending group of the worker, if there is one (5.1), so that each synchronization is
-        one P-Reduce. False: each request makes a new group, and the worker's pending groups are performed before it
+        True: a request returns a pending group of the worker, if there is one, so that each synchronization is one
+        P-Reduce (5.1). False: each request makes a new group, and the worker's pending groups are performed before it
         (4.1).
     connectivity
         Number of each worker's newest groups to check. If they do not connect all of their workers, the next group
@@ -101,23 +101,23 @@ class RandomGroups(GeneratedGroups):
 
 @dataclass(frozen=True)
 class SmartGroups(GeneratedGroups):
-    """Divide all workers that are in no group into groups at a request (Ripples 5), without conflicts.
+    """At a request, divide all workers that are in no group into groups, without conflicts (Ripples 5).
 
     Parameters
     ----------
     size
-        Members of a group, >= 2. If a division leaves one worker over, one group gets one more member.
+        Members of a group, >= 2. If one worker is left over, one group gets one more member.
     seed
         0 <= seed < 2**64, the same on all ranks.
     inter_intra
-        True: a division makes two groups for each worker. In the first, one worker of each node meets workers of other
-        nodes, and the rest meet within their node; the second is the whole node (5.2). This needs fewer messages
+        True: a division makes two groups for each worker. In the first, one worker per node averages with workers of
+        other nodes, and the others within their node; the second is the whole node (5.2). This needs fewer messages
         between nodes, but a slow worker delays the others of its node (see `PunctualGroups`).
     slowdown_threshold
-        A division leaves out workers that have made this many requests fewer than its initiator (5.3). None: it leaves
-        out no worker. A smaller number leaves out a straggler sooner, but also workers that are behind by chance.
+        A division leaves out workers that have made this many fewer requests than its initiator (5.3). None: no worker
+        is left out. A smaller number leaves out a straggler sooner, but also workers that are behind by chance.
     group_buffer, global_division
-        The mechanisms of section 5.1, which can be switched off for comparison. `inter_intra` needs `global_division`,
+        The mechanisms of section 5.1, which you can switch off for comparison. `inter_intra` needs `global_division`,
         which needs `group_buffer`.
     connectivity
         As for `RandomGroups`.
@@ -143,7 +143,7 @@ class SmartGroups(GeneratedGroups):
 
 @dataclass(frozen=True)
 class PunctualGroups(GeneratedGroups):
-    """Form a group from its initiator and workers that are due at the same time: no worker waits for a straggler.
+    """Form a group from its initiator and workers due at the same time, so that none waits for a straggler.
 
     This rule is ours, in place of sections 5.1 to 5.3 of Ripples; docs/groups.md gives the reasons. A worker is due
     one interval after its last group; the interval is a running mean of its compute time.
@@ -157,10 +157,10 @@ class PunctualGroups(GeneratedGroups):
     tolerance
         The other members are drawn from the workers that are due within this fraction of the initiator's interval.
     patience
-        If no other worker is due, the initiator waits for the first that will be due within this fraction of its
-        interval. If there is none, the initiator is the only member of its group.
+        If no other worker is due, the initiator waits for the first one due within this fraction of its interval. If
+        there is none, the initiator is the only member of its group.
     connectivity
-        As for `RandomGroups`: it brings together workers that are in step only with each other.
+        As for `RandomGroups`. It mixes workers that are due at different times and would otherwise never meet.
 
     >>> PunctualGroups(size=4)
     PunctualGroups(size=4, seed=0, tolerance=0.1, patience=1.0, connectivity=8)
@@ -184,25 +184,25 @@ class StaticGroups(Declared):
     ====  ======================  =============================  ===========================  ===================
     step  worker 0                worker 1                       the others                   worker n - 1
     ====  ======================  =============================  ===========================  ===================
-    0     workers 0 of all nodes  none                           in pairs: 2 and 3, 4 and 5   (is one of those)
+    0     workers 0 of all nodes  none                           in pairs: 2 and 3, 4 and 5   (is one of them)
     1     all of the node         all                            all                          all
     2     worker n - 1            worker 1 of the opposite node  in pairs: 2 and 3            worker 0
     3     all of the node         all                            all                          all
     ====  ======================  =============================  ===========================  ===================
 
-    - If the number of workers in pairs is odd, the last one joins the last pair. Without a pair it does not
+    - If the number of workers in pairs is odd, the last one joins the last pair. If there is no pair, it does not
       synchronize.
-    - In a node of one or two workers, the last worker meets the opposite node in step 2.
-    - The opposite node is half-way round the ring of nodes. If the number of nodes is odd, one node has no opposite and
-      joins a pair of nodes; every four steps it is another node.
+    - In a node of one or two workers, the last worker averages with the opposite node in step 2.
+    - The opposite node is halfway around the ring of nodes. If the number of nodes is odd, one node, a different one
+      every four steps, has no opposite and joins a pair of nodes.
 
-    A straggler delays all workers sooner or later. A worker with "none" in the table does not synchronize in that step.
+    A straggler eventually delays all workers. A worker with "none" in the table does not synchronize in that step.
 
     Parameters
     ----------
     ranks_per_node
-        Ranks of a node, >= 1: ranks 0 to `ranks_per_node` - 1 are the first node, and so on. The last node may have
-        fewer.
+        Number of ranks per node, >= 1. Ranks 0 to `ranks_per_node` - 1 form the first node, and so on. The last node
+        may have fewer.
 
     >>> StaticGroups(4).group_of(rank=0, step=0, size=16)
     (0, 4, 8, 12)
@@ -221,7 +221,7 @@ class StaticGroups(Declared):
         """Do nothing: the rule works for every number of workers."""
 
     def group_of(self, rank: int, step: int, size: int) -> tuple[int, ...]:
-        """Return the ranks of a worker's group in a step; only the worker itself if it does not synchronize.
+        """Return the ranks of a worker's group in a step: only the worker itself if it does not synchronize.
 
         The function is pure: every member computes the same group.
 
@@ -265,7 +265,7 @@ class StaticGroups(Declared):
         return sorted({self.group_of(rank, step, size) for rank in range(size)})
 
     def cycle(self, size: int) -> int:
-        """Return the steps after which groups of `size` workers repeat: 4, or 4 * nodes if their number is odd."""
+        """Return the period in steps of the groups of `size` workers: 4, or 4 * nodes for an odd number of nodes."""
         nodes = self._nodes(size)
         return self.PHASES * (nodes if nodes % 2 else 1)
 
@@ -277,13 +277,13 @@ class StaticGroups(Declared):
         return range(first, min(first + self.ranks_per_node, size))
 
     def _bridge(self, node: int, size: int) -> int:
-        """The worker of a node that meets the opposite node."""
+        """Return the worker of a node that averages with the opposite node."""
         here = self._workers(node, size)
         return here[min(1, len(here) - 1)]
 
 
 def _paired(rank: int, workers: Sequence[int]) -> tuple[int, ...]:
-    """Return the group of `rank` among `workers` in pairs (the last may have three); only itself if not in them."""
+    """Return the group of `rank` if `workers` form pairs (the last can have three); others are on their own."""
     if rank not in workers or len(workers) < 2:
         return (rank,)
     pair = min(workers.index(rank) // 2, len(workers) // 2 - 1)
@@ -292,7 +292,7 @@ def _paired(rank: int, workers: Sequence[int]) -> tuple[int, ...]:
 
 
 def _opposite(node: int, nodes: int, cycle: int) -> list[int]:
-    """Return the nodes that meet `node`, itself included: half-way round a ring that turns by one node each cycle."""
+    """Return `node` and the nodes opposite it, halfway around a ring that turns by one node each cycle."""
     half = nodes // 2
     place = (node + cycle) % nodes
     if half == 0:
@@ -314,15 +314,15 @@ GENERATORS: dict[str, type[GeneratedGroups]] = {
 
 
 def as_groups(groups: object, size: int) -> AnyGroups:
-    """Return the generator or rule of groups for `size` workers, given as an object or a string.
+    """Return the generator or rule of groups, given as an object or a string, for `size` workers.
 
-    The strings are "smart", "punctual" and "random", with the members of a group such as "smart:4" (default: 3, or all
+    The strings are "smart", "punctual" and "random", which can have a group size, as in "smart:4" (default: 3, or all
     workers if there are fewer), and "static:N" for N ranks on each node.
 
     Raises
     ------
     TypeError, ValueError
-        `groups` is neither, or does not fit `size` workers.
+        `groups` is neither a generator, a rule nor such a string, or does not fit `size` workers.
 
     >>> as_groups("static:4", 8)
     StaticGroups(ranks_per_node=4)

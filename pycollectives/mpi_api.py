@@ -50,15 +50,15 @@ def Allreduce_init(
     Parameters
     ----------
     sendbuf
-        The data that `Start` contributes: a buffer or `[buffer, count, type]`, or `MPI.IN_PLACE` for `recvbuf`.
+        The data that `Start` contributes: a buffer, `[buffer, count, type]`, or `MPI.IN_PLACE` for `recvbuf`.
     recvbuf
         Writable memory of the same count and type for the result of a completed round.
     op
         As for `Communicator.partial_allreduce`.
     comm
         An mpi4py communicator, by default `MPI.COMM_WORLD`. The first request makes a `Communicator` for it, later
-        requests share that one, and freeing the last request closes it (collective). Or a `Communicator`, which stays
-        open.
+        requests share it, and freeing the last request closes it (collective). You can also pass a `Communicator`,
+        which stays open.
     policy
         When a round starts. Default: when all ranks have arrived, as in `MPI_Allreduce_init`.
     late, missed, max_staleness, activation, algorithm, history, name, timeout
@@ -108,7 +108,7 @@ def Allreduce_init(
         )
     except BaseException as error:
         if shared is not None:
-            refused = isinstance(error, ValueError | TypeError | BufferError)  # on all ranks, so that all close
+            refused = isinstance(error, ValueError | TypeError | BufferError)  # refused on all ranks, so all close
             shared.give_up(deadline.remaining() if refused else 0.0)
         raise
     send, recv = operands
@@ -143,7 +143,7 @@ class PartialRequest(Request):
 
     @property
     def collective(self) -> PartialAllreduce:
-        """The partial allreduce of this request, for methods that MPI does not have: `flush`, `result`, `policy`."""
+        """The partial allreduce of this request, for methods without an MPI equivalent: `flush`, `result`, `policy`."""
         return self._collective
 
     def Start(self) -> None:
@@ -155,7 +155,7 @@ class PartialRequest(Request):
     def Wait(self, *, timeout: float | None = None) -> RoundInfo:
         """Wait for the round and write its result to the receive buffer.
 
-        An inactive request keeps its buffer and returns the information of its last round.
+        For an inactive request, return the information about its last round, and leave the buffer unchanged.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class PartialRequest(Request):
         Raises
         ------
         StallError
-            The round is not done in time. The request stays active.
+            The round is not complete in time. The request stays active.
         RuntimeError
             The request was never started.
         """
@@ -178,7 +178,7 @@ class PartialRequest(Request):
             info = self._round.wait(timeout=timeout)
             self._complete(info)
         if self._info is None:
-            raise RuntimeError(f"{self._collective.name}: Wait for a request that was never started")
+            raise RuntimeError(f"{self._collective.name}: Wait called on a request that was never started")
         return self._info
 
     def Test(self) -> bool:
@@ -197,7 +197,7 @@ class PartialRequest(Request):
 
     @property
     def active(self) -> bool:
-        """Whether the request was started and neither `Wait` nor `Test` has completed it."""
+        """Whether the request was started, and neither `Wait` nor `Test` has completed it."""
         return self._round is not None
 
     @property
@@ -223,7 +223,7 @@ class PartialRequest(Request):
         Raises
         ------
         StallError
-            Some ranks do not free their last request in time. Call `Free` again to continue.
+            Some ranks have not freed their last request in time. Call `Free` again to continue.
         """
         self._round = None
         self._collective.leave()
@@ -239,7 +239,7 @@ class PartialRequest(Request):
 
     @classmethod
     def Waitall(cls, requests: Sequence[PartialRequest], *, timeout: float | None = None) -> list[RoundInfo | None]:
-        """Wait for all active requests, as `pycollectives.wait_all`.
+        """Wait for all active requests, as `pycollectives.wait_all` does.
 
         Parameters
         ----------
@@ -265,14 +265,13 @@ class PartialRequest(Request):
 
 
 def _deadline(timeout: float | None) -> Deadline:
-    """Return the deadline of a call; a wrong timeout is refused later, where the other ranks learn of it."""
+    """Return the deadline of a call. An invalid timeout is refused later, where the other ranks learn of it."""
     with contextlib.suppress(TypeError, ValueError):
         return Deadline(checked_timeout(timeout))
     return Deadline(None)
 
 
 def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
-    """Return the send buffer and the receive buffer, as arrays of one shape."""
     from .support.native import MPI
 
     in_place = sendbuf is None or sendbuf is MPI.IN_PLACE
@@ -284,7 +283,7 @@ def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
 
 @dataclass
 class _Shared:
-    """The communicator that all requests on one mpi4py communicator share; an attribute of the latter."""
+    """The communicator that all requests on an mpi4py communicator share; stored as its attribute."""
 
     communicator: Communicator
     users: int = 1
@@ -311,16 +310,16 @@ class _Shared:
             return True
 
     def release(self, timeout: float | None = None) -> None:
-        """Remove one user. The last user closes the communicator; after `StallError` it calls this again."""
+        """Remove one user. The last one closes the communicator; after a `StallError`, call this again."""
         with _lock:
             self.users = max(0, self.users - 1)
             if self.users > 0:
                 return
-        # Without the lock: another thread may make a communicator from this one, and wait for ranks that close here.
+        # Not under the lock: another thread may make a communicator from this one, and wait for ranks that close it.
         self.communicator.close(timeout=timeout)
 
     def give_up(self, timeout: float | None) -> None:
-        """Call `release` after an error; abort a communicator that cannot be closed, so that the error is raised."""
+        """Call `release` after an error. Abort a communicator that cannot be closed."""
         try:
             self.release(timeout)
         except Exception:
@@ -329,13 +328,13 @@ class _Shared:
 
 _lock = threading.Lock()
 _keyvals: list[int] = []
-"""At most one."""
+"""The key of the attribute, once it is made."""
 
 
 def _keyval() -> int:
     from .support.native import MPI
 
-    with _lock:  # two threads would make two, and each find nothing under its own
+    with _lock:  # two threads could make two, and not find each other's attributes
         if not _keyvals:
             _keyvals.append(MPI.Comm.Create_keyval())
         return _keyvals[0]

@@ -7,7 +7,7 @@ collective is made with it. docs/semantics.md defines "arrives" and "late".
 |---|---|
 | `Solo()` | the first rank arrives (eager-SGD 4.1) |
 | `Majority(seed)` | the rank that a hash of (seed, round) designates arrives (eager-SGD 4.2) |
-| `Quorum(k, grace)` | k ranks, by default half of them, have arrived, then up to `grace` seconds for the others |
+| `Quorum(k, grace)` | k ranks, by default half of them, have arrived, and up to `grace` more seconds have passed |
 | `AnyOf(m, seed)` | any of m designated ranks arrives |
 | `AllOf(m, seed)` | all of m designated ranks have arrived |
 | `Full()` | all ranks have arrived |
@@ -30,7 +30,7 @@ AUTO_GRACE = -1.0
 
 @dataclass(frozen=True)
 class Policy(Declared):
-    """Base of the policies; not a policy itself.
+    """Base class of the policies; not a policy itself.
 
     Attributes
     ----------
@@ -50,12 +50,12 @@ class Policy(Declared):
         return self
 
     def for_survivors(self, size: int) -> Policy:
-        """Return the policy for `size` survivors. It waits for at most all of them."""
+        """Return the policy for `size` survivors, which waits for at most that many ranks."""
         del size
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """Return True if a rank of `size` can wait although all ranks made the same number of calls."""
+        """Return whether one of `size` ranks can wait even if all have made the same number of calls."""
         return size > 1
 
 
@@ -85,7 +85,7 @@ class Solo(Policy):
 
 @dataclass(frozen=True)
 class Majority(Policy):
-    """Start a round when its designated rank arrives; all ranks know it without a message.
+    """Start a round when its designated rank arrives; all ranks know which one without a message.
 
     A hash of (seed, round) draws the rank uniformly, so that on average half of the ranks are in time (eager-SGD 4.2).
     If the designated rank has left, the next rank of the sequence takes its place.
@@ -113,9 +113,9 @@ def _checked_grace(kind: str, name: str, value: Any) -> float | str:
 
 @dataclass(frozen=True)
 class Quorum(Policy):
-    """Start a round when `k` ranks have arrived, after up to `grace` seconds more for further ranks. Ours.
+    """Start a round when `k` ranks have arrived and up to `grace` more seconds have passed. Ours.
 
-    The bound holds in every round; `Majority` has one only on average.
+    At least `k` ranks are in time in every round. Under `Majority`, half of the ranks are, but only on average.
 
     Parameters
     ----------
@@ -123,9 +123,9 @@ class Quorum(Policy):
         Ranks that must arrive, 1 <= k <= size. None: half of the ranks, rounded up.
     grace
         Seconds, >= 0, that the round waits for further ranks after it has its quorum. It does not wait once all ranks
-        have arrived. "auto" takes the delays of the last 32 arrivals after a quorum, late calls included. The grace is
-        their median plus 3 median absolute deviations (hivemind issue 676). It is at most as long as the quorum took,
-        so a round takes at most twice as long as without a grace.
+        have arrived. "auto" sets the grace to the median plus 3 median absolute deviations (hivemind issue 676) of the
+        delays of the last 32 arrivals after a quorum, late calls included. It is at most as long as the quorum took, so
+        that a round takes at most twice as long as without a grace.
 
     >>> Quorum(4, grace=0.001)
     Quorum(k=4, grace=0.001)
@@ -160,7 +160,7 @@ class Quorum(Policy):
 
 @dataclass(frozen=True)
 class _OfDesignatedRanks(Policy):
-    """Base of the policies that designate `m` ranks for each round."""
+    """Base class of the policies that designate `m` ranks for each round."""
 
     m: int = field(metadata=integer(at_least=1, engine="policy_size"))
     seed: int = field(default=DEFAULT_SEED, metadata=hash_seed(engine="seed"))
@@ -239,7 +239,7 @@ def _grace(text: str) -> float | Literal["auto"]:
 
 
 def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return the policy for its string, as on a command line.
+    """Return the policy that a string describes, as on a command line.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
 
 
 def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return a policy that is given as an object, or as a string that `parse` takes with this `seed`.
+    """Return a policy given as an object, or as a string, which is parsed with this `seed`.
 
     Raises
     ------

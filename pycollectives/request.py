@@ -22,7 +22,7 @@ _NAP = 50e-6
 
 
 class Request(ABC):
-    """A pending contribution, push or step. If you drop a request, no data is lost."""
+    """A pending contribution, push or step. Dropping a request loses no data."""
 
     @abstractmethod
     def wait(self, *, timeout: float | None = None) -> Any:
@@ -41,12 +41,12 @@ class Request(ABC):
         Raises
         ------
         StallError
-            The request is not done in time; the text names the missing ranks. It stays pending: wait again.
+            The request is not done in time; the message names the missing ranks. It stays pending: wait again.
         """
 
     @abstractmethod
     def test(self) -> bool:
-        """Return True if the request is done; moves messages, does not wait."""
+        """Return True if the request is done; move messages, but do not wait."""
 
     @property
     def done(self) -> bool:
@@ -62,8 +62,8 @@ class Request(ABC):
 def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
     """Wait until all requests are done.
 
-    Afterwards a collective's `result` belongs to its last request in the list. If the list has several contributions to
-    one partial allreduce, wait for each request by itself and read `result` after each wait.
+    Afterwards, a collective's `result` belongs to its last request in the list. For several contributions to one
+    partial allreduce, wait for each request separately and read `result` after each wait.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> li
     Raises
     ------
     StallError
-        A request is not done in time. The text names the first one's collective and the missing ranks.
+        A request is not done in time. The message names the first one's collective and the missing ranks.
     """
     requests = _checked("wait_all", requests)
     deadline = _deadline(requests, timeout)
@@ -114,7 +114,7 @@ def wait_any(requests: Iterable[Request], *, timeout: float | None = None) -> in
     ValueError
         There are no requests, or all are inactive.
     StallError
-        No request is done in time. The text describes the first active one.
+        No request is done in time. The message describes the first active one.
     """
     requests = _checked("wait_any", requests)
     if not requests:
@@ -146,7 +146,7 @@ def _checked(call: str, requests: Iterable[Request]) -> list[Request]:
 
 
 def _active(requests: Sequence[Request]) -> list[tuple[int, Request]]:
-    """Return the pending and done requests with their indices, without those that are idle or were never started."""
+    """Return the requests that are not inactive, with their indices."""
     return [(index, request) for index, request in enumerate(requests) if _is_active(request)]
 
 

@@ -92,7 +92,7 @@ def run_ranks(
     return_exceptions: bool = False,
     **loopback_options: Any,
 ) -> list[Any]:
-    """Run `function(communicator)` for every rank at once, each in a thread, and return the results by rank.
+    """Run `function(communicator)` for all ranks at once, each in its own thread; return the results by rank.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def run_ranks(
     Raises
     ------
     TimeoutError
-        Some ranks are not done in time; the text shows the stack of each.
+        Some ranks are not done in time; the message shows their stacks.
 
     >>> import numpy as np
     >>> def program(comm):
@@ -151,7 +151,7 @@ def run_ranks(
     try:
         for thread in threads:
             thread.join(None if timeout == math.inf else deadline.remaining())
-    except BaseException:  # after Ctrl-C, no rank must wait for another
+    except BaseException:  # after Ctrl-C, no rank may wait for another
         for communicator in communicators:
             communicator.abort()
         for thread in threads:

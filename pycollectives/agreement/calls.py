@@ -1,4 +1,4 @@
-"""The calls that ranks report to each other under `PYC_CHECK=1`, and the check which of them are complete."""
+"""The calls that ranks report to each other under `PYC_CHECK=1`, and which of them are complete."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ class Call:
 
     what: str  # the name of the call, the same on all ranks that make it
     of: int | None = None  # the number of the collective, if the call belongs to one
-    # data for the ranks that make the same call; if not all fit, the last are sent
+    # data for the ranks that make the same call; if it does not all fit, the last entries are sent
     notes: Mapping[str, Any] = field(default_factory=dict)
     replies: dict[int, dict[str, Any]] | None = None  # the notes of the other ranks, by rank, once the call is complete
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """The key by which calls are the same."""
+        """The key by which ranks recognize the same call."""
         return self.what, self.of
 
 
 def may_go_on(statements: Sequence[Mapping[str, Any]]) -> set[tuple[str, int | None]]:
-    """Return the complete calls: every rank makes the call or has left its collective.
+    """Return the complete calls: those that every rank makes, except ranks that have left the collective.
 
-    The other calls wait for the next comparison. If no call is complete and every rank has one thread, none will be.
+    The other calls wait for the next comparison. If no call is complete and every rank has one thread, none ever will
+    be.
 
     >>> flush = {"calls": [["flush", 0, {}]], "left": []}
     >>> left = {"calls": [["mean", None, {}]], "left": [0]}

@@ -1,17 +1,17 @@
 """Checks across ranks, for debugging (`PYC_CHECK=1`): the same calls in the same order, the same bits in every round.
 
-Ranks meet at every collective call of a communicator. Each rank sends the calls of its threads to all others and, for a
-flush, hashes of the newest rounds that it has received. Ranks that make different calls get an error instead of waiting
-for each other, and the next flush or close finds a round that differs between ranks.
+At every collective call of a communicator, each rank sends the calls of its threads to all others and, for a flush,
+hashes of the newest rounds that it has received. Ranks that make different calls get an error instead of waiting for
+each other. If a round differs between ranks, the next flush or close detects it.
 
 A rank may leave a collective before the others, which then do not wait for its flush. Threads of a rank may flush
-different collectives in any order: if a rank has several threads, ranks that make different calls meet again until
-their calls agree.
+different collectives in any order: if a rank has several threads, ranks that make different calls repeat the comparison
+until their calls agree.
 
 A comparison needs all ranks: no rank returns from `flush` or `close` before all have reached a collective call, or
-while another waits for a round. If ranks can no longer meet, because one has left the communicator or has run into a
-time limit, the program gets a warning and continues without checks. An interrupted comparison makes its engine
-unusable; therefore the checks have their own engine.
+while another waits for a round. If a comparison is no longer possible, because a rank has left the communicator or
+reached a time limit, the program gets a warning and continues without checks. An interrupted comparison makes its
+engine unusable, so the checks have their own engine.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ KEPT_ROUNDS = 64
 """The number of newest rounds of a collective to compare. Their hashes fit into one comparison of 4096 bytes."""
 
 MAX_LEFT = 64
-"""The number of collectives, newest first, in one comparison that this rank has left."""
+"""The maximum number of collectives that this rank has left, the newest ones, in one comparison."""
 
 MAX_CALLS = 16
-"""The number of threads of a rank in one comparison; they share `KEPT_ROUNDS`."""
+"""The maximum number of threads of a rank in one comparison; they share `KEPT_ROUNDS`."""
 
 LONGEST_PAUSE = 0.01
-"""Seconds between two comparisons of ranks whose threads make different calls."""
+"""The longest pause, in seconds, between comparisons of ranks whose threads make different calls."""
 
 
 class NoChecks:
@@ -70,7 +70,7 @@ class Checks(NoChecks):
         """Use `engine` only for the checks; `timeout` is the default limit of calls."""
         self.timeout = timeout
         self._engine = engine
-        self._turn = threading.Lock()  # held while ranks meet, so that threads take turns
+        self._turn = threading.Lock()  # held during a comparison, so that threads take turns
         self._names: list[str] = []  # of the collectives, in the order of creation
         self._left: dict[int, None] = {}  # collectives, the newest last
         self._calls: list[Call] = []  # the pending calls of this rank's threads
@@ -80,11 +80,11 @@ class Checks(NoChecks):
         self._over = False
 
     def meet(self, call: str, timeout: float | None) -> None:
-        """Report a call that needs all ranks, and return when all make it; MismatchError if others make other calls."""
+        """Report a call, and return when all ranks make it; MismatchError if ranks make different calls."""
         self.try_to_meet(Call(call), timeout)
 
     def finish(self, timeout: float | None) -> None:
-        """Compare the close of the communicator with the other ranks, and end the checks."""
+        """Check that all ranks close the communicator, and end the checks."""
         deadline = Deadline(timeout)
         self.try_to_meet(Call("close of the communicator"), deadline.remaining())
         if self._over:
@@ -94,32 +94,29 @@ class Checks(NoChecks):
             self._engine.close(timeout=deadline.remaining())
 
     def leave(self) -> None:
-        """Tell the others that this rank will not meet them again; without waiting."""
+        """Tell the others, without waiting, that this rank takes part in no further comparison."""
         self._over = True
         self._engine.abort()
 
     def register(self, name: str) -> int:
-        """Count a collective whose flushes and closes are compared; return its number, in the order of creation."""
+        """Register a collective for comparisons of its calls; return its number, in the order of creation."""
         self._names.append(name)
         return len(self._names) - 1
 
     def note_left(self, number: int) -> None:
-        """Note that this rank has left a collective."""
         self._left[number] = None
 
     def note_thread(self) -> None:
-        """Note that this thread uses the communicator."""
         self._threads.add(threading.current_thread())
 
     def named(self, call: Call) -> str:
-        """Return the text of a call for messages."""
         return call.what if call.of is None else f"{call.what} of {self._names[call.of]!r} (collective {call.of})"
 
     def try_to_meet(self, call: Call, timeout: float | None) -> dict[int, dict[str, Any]]:
-        """Meet; if ranks can no longer meet, or do not in time, warn that the checks have ended.
+        """Compare a call with the other ranks; if that fails or takes too long, warn that the checks have ended.
 
-        Return the notes of the ranks that make this call, by rank; none without checks. If other ranks make other
-        calls, all ranks raise MismatchError, and the checks end.
+        Return the notes of the ranks that make this call, by rank; none once the checks have ended. If other ranks make
+        different calls, all ranks raise MismatchError, and the checks end.
         """
         try:
             return self._meet(call, timeout)
@@ -136,7 +133,7 @@ class Checks(NoChecks):
         self._calls.append(call)
         try:
             while not self._over and call.replies is None:
-                with self._turn:  # the thread that holds it reports the calls of all
+                with self._turn:  # its holder reports the calls of all threads
                     if not self._over and call.replies is None:
                         self._compare(call, deadline)
                 if call.replies is None:
@@ -162,7 +159,7 @@ class Checks(NoChecks):
         for what, _ in going_on:
             if what.startswith(
                 DETAILS
-            ):  # an error: a rank that leaves must not disturb the ranks that receive the details
+            ):  # an error: a rank that leaves must not disturb the ranks that exchange the details
                 self._over = True
         if going_on:
             return
@@ -176,7 +173,7 @@ class Checks(NoChecks):
             raise MismatchError(f"PYC_CHECK: {self._different} (the last that all ranks made together: {self._last})")
 
     def _statements(self, call: Call, calls: Sequence[Call], deadline: Deadline) -> list[dict[str, Any]]:
-        """Return the statements of all ranks. The checks end if not all can be reached the next time."""
+        """Return the statements of all ranks. An error ends the checks, since the next comparison would fail too."""
         share = max(1, KEPT_ROUNDS // max(1, sum(bool(each.notes) for each in calls)))
         local = {
             "calls": [[each.what, each.of, dict(list(each.notes.items())[-share:])] for each in calls],

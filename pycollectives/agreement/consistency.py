@@ -2,7 +2,7 @@
 
 Each rank states its arguments, or the reason why it refuses them. A mistake on one rank is therefore an error on all
 ranks, no rank waits for an object that another did not create, and existing objects are the same everywhere. Ranks
-compare a digest; they exchange texts only if it differs.
+compare digests, and exchange the texts only if they differ.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MAX_TEXT = 4096
 """Limit of a comparison by the engine, in bytes."""
 
 MAX_REFUSAL = 500
-"""Limit of the text of a refusal that the other ranks receive, in characters."""
+"""Limit of the reason for a refusal that the other ranks receive, in characters."""
 
 MAX_GROUPS = 8
-"""Limit of different values in a message."""
+"""Maximum number of different values in a message."""
 
 NOT_GIVEN = "not given"
-"""The value, in messages, of an argument that only other ranks have given."""
+"""How messages show an argument that only other ranks have passed."""
 
 
 class Exchange(Protocol):
@@ -62,9 +62,10 @@ def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: 
 def share(
     engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None
 ) -> tuple[SignedT, list[dict[str, Any]]]:
-    """Make this rank's arguments; return them and, if ranks differ, every rank's signature in their order; collective.
+    """Make and return this rank's arguments and, if ranks differ, the signatures of all ranks in order; collective.
 
-    Arguments as for `agree`. MismatchError if ranks make different calls, or another rank refused its arguments.
+    Takes the same arguments as `agree`. MismatchError if ranks make different calls, or another rank refused its
+    arguments.
     """
     try:
         local = make()
@@ -92,12 +93,12 @@ def share(
 
 
 def encode(statement: Mapping[str, object]) -> bytes:
-    """Return a statement as the text that ranks compare, in JSON."""
+    """Return the JSON text of a statement, which ranks compare."""
     return json.dumps(statement, ensure_ascii=False).encode(errors="surrogatepass")
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return a text for comparison; of one with more than `longest` characters, the beginning and a hash."""
+    """Return a text for comparison: a text longer than `longest` characters is cut, with a hash appended."""
     if len(text) <= longest:
         return text
     digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=6).hexdigest()

@@ -1,7 +1,6 @@
-"""The engine's side of a collective that continues after deaths: what all services share.
+"""The engine's side of a collective that continues after deaths: the part that all services share.
 
-A death ends the engine's collective. The survivors make another one together (membership/members.py), and calls
-continue in it.
+A death ends the engine's collective. The survivors make a new one (membership/members.py), and calls continue in it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ T = TypeVar("T")
 class Continuing(ABC, Generic[ArgumentsT, CoreT]):
     """One rank's side of a collective that continues; see `members.Recoverable`.
 
-    Calls run as `_run(action, deadline)`. An action uses the engine's collective as `_engine_side`, and is called again
+    Calls run as `_run(action, deadline)`. An action gets the engine's collective from `_engine_side`, and runs again
     after a recovery.
     """
 
@@ -47,7 +46,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         self._rank = context.communicator.rank
         self._in_use = threading.RLock()  # a signal handler may abort during a recovery
         self._left = False
-        self._has_ended = False  # all survivors had left at a recovery
+        self._has_ended = False  # whether all survivors had left at a recovery
         self._core: CoreT | None = None  # None: stopped
         if not self._membership.is_joining:
             self._core = self._made(deadline)
@@ -73,7 +72,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @property
     def _notified_side(self) -> CoreT:
-        """The same, if the engine knows of no death. For calls that do not use the engine's collective."""
+        """The same, but fails if the engine knows of a death; for calls that may not use the engine's collective."""
         side, engine = self._engine_side, self._context.engine
         if engine.progress == "caller":
             engine.advance()
@@ -86,7 +85,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         return 0
 
     def _numbering(self) -> str:
-        """Explain the numbers in messages."""
+        """Return an explanation of the numbers in messages."""
         return f"; rounds, steps and groups count from {self._first_number}"
 
     def _check_not_left(self) -> None:
@@ -94,7 +93,6 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
             raise ClosedError(f"{self.name!r} is closed")
 
     def deadline(self, timeout: float | None) -> Deadline:
-        """Return the deadline of a call."""
         return Deadline(self._context.limit(timeout))
 
     # ------------------------------------------------------------------------------------------------ calls
@@ -123,7 +121,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Refuse a second thread as the engine does; wait for a recovery by another thread."""
+        """Refuse a second thread as the engine does, but wait for a recovery by another thread."""
         if not self._in_use.acquire(blocking=self._membership.is_recovering):
             raise self._is_busy()
         try:
@@ -146,7 +144,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         raise self._is_busy()
 
     def leave(self) -> None:
-        """As the engine's. During a recovery by another thread, that leaves."""
+        """Leave, as the engine's collective does. During a recovery by another thread, that thread leaves later."""
         if self._left or not self._enter_soon():
             self._left = True
             return
@@ -169,13 +167,13 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
                     self._leave()  # another thread may have left during the recovery
 
     def _leave(self) -> None:
-        """Leave the engine's collective, if it is not stopped; again does nothing."""
+        """Leave the engine's collective, unless it has stopped. Leaving again does nothing."""
         if self._core is not None:
             self._core.leave()
 
     @property
     def ended(self) -> bool:
-        """See `Recoverable.ended`. The others have left if they say the same."""
+        """See `Recoverable.ended`. This covers only this rank: `confirm` compares all ranks."""
         return self._left
 
     def end(self) -> None:
@@ -196,7 +194,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
             self._leave()
 
     def shared_bytes(self, values: Array, what: str, deadline: Deadline) -> Array:
-        """Return the bytes of all members together; collective. Where one has bytes, the others have zeros."""
+        """Return the members' bytes together; collective. In each place, at most one member has a byte other than 0."""
         made = self._context.full_rounds(values, "BOR", what, deadline)
         result, _ = made.allreduce(values, timeout=seconds_of(deadline))
         made.leave()
@@ -214,21 +212,19 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left."""
         return self._left
 
     @property
     def name(self) -> str:
-        """The name in messages."""
         return self._arguments.name
 
     @property
     def default_timeout(self) -> float | None:
-        """Time limit of calls without one."""
+        """Time limit of calls that have no other."""
         return self._context.timeout
 
 
 def seconds_of(deadline: Deadline) -> float:
-    """Return the rest of a deadline for the engine, whose None is another limit."""
+    """Return the remaining seconds of a deadline for the engine, where None would mean the default limit."""
     left = deadline.remaining()
     return math.inf if left is None else left

@@ -1,4 +1,4 @@
-"""MPI errors that a rank's death causes."""
+"""MPI errors caused by a rank's death."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 REPORT_S = 2.0
-"""Time in which MPI reports a death after an error that the death has caused."""
+"""Time within which MPI reports a death after an error that the death has caused."""
 
 
 def follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
-    """Whether MPI raises the error because a rank has died. A rank that notices it revokes the new communicator."""
+    """Return whether the error is due to a death. A rank that notices a death revokes the new communicator."""
     from ..support.native import MPI
 
     deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
@@ -30,7 +30,7 @@ def follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
 
 
 def _is_reported_soon(comm: MPI.Comm) -> bool:
-    """Whether MPI reports a death after an error of another class, which Open MPI's nonblocking collectives raise."""
+    """Return whether MPI soon reports a death: Open MPI's nonblocking collectives first raise other errors."""
     if not is_fault_tolerant():
         return False
     deadline = Deadline(REPORT_S)
@@ -57,7 +57,7 @@ def naming_failed_ranks(comm: MPI.Comm) -> Iterator[None]:
 
 
 def _failed(comm: MPI.Comm) -> list[int]:
-    """Return the ranks of a communicator whose death MPI reports; none without fault tolerance."""
+    """Return the ranks of a communicator that MPI reports dead; none without fault tolerance."""
     from ..support.native import MPI
 
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Element type, shape and a hash of the bits of a buffer: equal if, and practically only if, all three are."""
+    """Element type, shape and a hash of the bits of a buffer: equal for equal buffers, and in practice only then."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -28,11 +28,11 @@ class Fingerprint:
         """Return the fingerprint of a buffer, or of a specification such as `[buffer, count, type]`."""
         array = buffers.array_of(buffer)
         if array.dtype.hasobject:
-            raise TypeError(f"expected elements without Python objects in them, got {array.dtype}")
+            raise TypeError(f"expected elements without Python objects, got {array.dtype}")
         return cls(str(array.dtype), array.shape, hash_of_bits(array))
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return one hash, however long the type's name is, in the form of a call's arguments."""
+        """Return one hash, because the type's name may be long, in the form of a call's arguments."""
         return {"fingerprint": hashlib.blake2b(repr(self).encode(), digest_size=16).hexdigest()}
 
 
@@ -45,16 +45,15 @@ def hash_of_bits(array: Array) -> str:
 def is_same_on_all_ranks(comm: Creator, x: BufferSpec, *, timeout: float | None = None) -> bool:
     """Return True if a buffer has the same element type, shape and bits on all ranks; collective.
 
-    Use it in training loops to check that the replicas of a model agree. Ranks send only a hash, which one core
-    computes at about 1 GB/s. Every rank waits for all others, as in a barrier: `flush` open partial allreduces before
-    it.
+    Use it in training loops to check that the replicas of a model are equal. Ranks send only a hash, which one core
+    computes at about 1 GB/s. Every rank waits for all others, as in a barrier: `flush` open partial allreduces first.
 
     Parameters
     ----------
     x
         C-contiguous host memory of any shape and element type: a NumPy array, an object that exports PEP 3118 or
         DLPack, or `[buffer, count, type]`, whose shape is its count. Bits are compared: 0.0 and -0.0 differ, and NaNs
-        are the same if their bits are.
+        are equal if their bits are.
     timeout
         Seconds; None for the communicator's default, `math.inf` for no limit.
 
@@ -68,9 +67,9 @@ def is_same_on_all_ranks(comm: Creator, x: BufferSpec, *, timeout: float | None 
     ValueError, TypeError, BufferError
         The buffer of this rank is refused. The other ranks raise `MismatchError`.
     MismatchError
-        Another rank's buffer is refused, or another rank makes another collective call.
+        Another rank's buffer is refused, or another rank makes a different collective call.
     RuntimeError
-        This thread has contributed to a partial allreduce and has not flushed it, so that ranks could deadlock.
+        This thread has contributed to a partial allreduce without flushing it, so that ranks could deadlock.
     StallError
         Some ranks do not make this call in time. No collective can be made on this communicator afterwards.
     ClosedError

@@ -1,4 +1,4 @@
-"""Makes the engines of a communicator, once its ranks have agreed on the options."""
+"""Makes the engines of a communicator after its ranks have agreed on the options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def engines_of(
     comm: MPI.Comm, options: Options, places: list[Place], limit: float | None
 ) -> tuple[_core.Engine, _core.Engine | None, list[int], Costs | None]:
-    """Return the engine, that for checks, the node of each rank, and the costs of messages; collective over `comm`.
+    """Return the engine, the checks' engine, the node of each rank, and the costs of messages; collective over `comm`.
 
     `limit`: seconds to wait for the other ranks; None for the limit in the options.
     """
@@ -55,7 +55,7 @@ def engines_of(
 
 
 def measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:
-    """Return the costs of messages between nodes, the same on all ranks; None if a table is used. Collective."""
+    """Return the costs of messages between nodes, the same on all ranks; None if a table is used; collective."""
     from ..support.native import core
 
     other = farthest_of(nodes, places)

@@ -35,7 +35,7 @@ _making_turn = threading.Lock()
 
 
 def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
-    """Return the lock of an MPI communicator: threads that call its collectives at once would mix them.
+    """Return the lock of an MPI communicator, which keeps threads from mixing its collectives.
 
     Each communicator has its own lock. One lock for all would deadlock if ranks took communicators in different orders.
     """
@@ -45,7 +45,7 @@ def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
 
 
 class Failures(NamedTuple):
-    """The arguments of `Communicator` for the death of a rank."""
+    """The arguments of `Communicator` that concern deaths of ranks."""
 
     on_failure: OnFailure = "raise"
     spares: int = 0
@@ -59,7 +59,7 @@ class Failures(NamedTuple):
         return bool(self.respawn) or self.spares > 0
 
     def checked(self, size: int, *, check: bool) -> Failures:
-        """Return them, if they fit a job of `size` ranks. `check`: whether PYC_CHECK=1."""
+        """Return the checked arguments for a job of `size` ranks. `check`: whether PYC_CHECK=1 is set."""
         checked_choice("on_failure", self.on_failure, ("raise", "continue"))
         if self.on_failure == "continue" and check:
             raise ValueError("on_failure: expected 'raise' with PYC_CHECK=1, got 'continue'; unset PYC_CHECK")
@@ -71,12 +71,12 @@ class Failures(NamedTuple):
         if self.on_failure == "raise" and self.respawn:
             raise ValueError(f"respawn: expected False with on_failure='raise', got {self.respawn!r}")
         if self.respawn and self.others_respawn:
-            raise ValueError(f"respawn: expected False beside an open communicator that has it, got {self.respawn!r}")
+            raise ValueError(f"respawn: expected False, since an open communicator has it, got {self.respawn!r}")
         return self._replace(spares=spares)
 
 
 RAISE = Failures()
-"""The defaults: calls raise an error."""
+"""The defaults: after a death, calls raise an error."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Options:
             lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned, failures, comm.size),
             timeout=limit,
         )
-        # A second step: the first may succeed on a rank that arrives after the others gave up and do not come here.
+        # The first step may succeed on a rank that arrives after the others gave up. The second one then fails.
         # Duplicating the communicator has no time limit, and is safe only after all ranks have arrived.
         here = Place.here(tuned=options.tuned)
         places = over_mpi.compare(here.encode(), what="Communicator", timeout=limit)
@@ -160,7 +160,6 @@ class Options:
         return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned(), failures)
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return the values that must be the same on all ranks."""
         heartbeat = "none" if self.heartbeat_timeout is None else f"{self.heartbeat_timeout:g}"
         return {
             "ranks_per_node": self.ranks_per_node,
@@ -174,7 +173,7 @@ class Options:
 
 
 class _OverMpi:
-    """Agreement before there is an engine, by collectives on the user's communicator, like its duplication.
+    """Agreement before there is an engine, by collectives on the user's communicator.
 
     They are non-blocking: a blocking call would react neither to Ctrl-C nor to a time limit. Point-to-point messages
     would show which ranks are missing, but could mix with the user's own.
@@ -207,12 +206,12 @@ class _OverMpi:
                     passes += 1
                     time.sleep(0 if passes <= 20 else min(1e-5 * passes, 5e-3))
             except BaseException:
-                # MPI may write to the buffers until MPI_Finalize, which comes after this module ends: never freed.
+                # MPI may write to the buffers until MPI_Finalize, after this module has ended: never free them.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object((request, buffers)))
                 raise
 
         digest = np.frombuffer(hashlib.blake2b(mine, digest_size=16).digest(), np.uint64)
-        greatest = np.concatenate([digest, ~digest])  # the complement gives the least
+        greatest = np.concatenate([digest, ~digest])  # the complement gives the minimum
         complete(self._comm.Iallreduce(MPI.IN_PLACE, greatest, MPI.MAX), greatest)
         if np.array_equal(greatest[:2], ~greatest[2:]):
             return None
@@ -226,7 +225,7 @@ class _OverMpi:
 
 
 def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
-    """Return the time limit and the time of the warning; the defaults if the arguments will be refused."""
+    """Return the time limit and the time of the warning; the defaults if the arguments are refused later."""
     try:
         environment = settings()
         limit = environment.timeout if timeout is None else checked_timeout(timeout)  # type: ignore[arg-type]
@@ -236,7 +235,7 @@ def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
 
 
 def _check_usable(comm: object) -> None:
-    """Refuse an unusable communicator before any MPI call, which would end the process."""
+    """Refuse an unusable communicator; an MPI call on it would end the process."""
     from ..support.native import MPI
 
     if not isinstance(comm, MPI.Comm):
@@ -244,7 +243,7 @@ def _check_usable(comm: object) -> None:
     if not MPI.Is_initialized():
         raise RuntimeError("MPI is not initialized: call MPI.Init_thread(MPI.THREAD_MULTIPLE) first")
     if MPI.Is_finalized():
-        raise RuntimeError("MPI is finalized: no communicator can be made anymore")
+        raise RuntimeError("MPI is finalized: no communicator can be made")
     if comm == MPI.COMM_NULL:
         raise ValueError("comm: expected a communicator that this rank belongs to, got MPI.COMM_NULL")
     if comm.Is_inter():
@@ -252,17 +251,17 @@ def _check_usable(comm: object) -> None:
 
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-"""The variables in which launchers store the number of ranks, the innermost first: mpirun in a SLURM job step."""
+"""The variables in which launchers store the number of ranks, the innermost first: mpirun may run in a SLURM step."""
 
 
 def _warn_of_singletons() -> None:
-    """Warn if the launcher belongs to another MPI: it then starts N programs of one rank each, without an error."""
+    """Warn if the launcher belongs to another MPI, and has started N programs of one rank each."""
     from ..support.native import LIBRARY, MPI
 
     announced, variable = next(((os.environ[name], name) for name in LAUNCHERS if name in os.environ), ("1", ""))
     if MPI.COMM_WORLD.size == 1 and announced.isdecimal() and int(announced) > 1:
         warnings.warn(
-            f"{variable} gives {announced} ranks, MPI.COMM_WORLD has 1: every rank works alone, since the launcher "
+            f"{variable} gives {announced} ranks, but MPI.COMM_WORLD has 1: every rank works alone, since the launcher "
             f"does not belong to {LIBRARY}; use that MPI's own mpirun, or srun --mpi=pmix",
             RuntimeWarning,
             stacklevel=6,  # the user's call of Communicator

@@ -1,4 +1,4 @@
-"""The meeting of all ranks of a communicator in the same call, with a check that the calls agree."""
+"""Calls that all ranks of a communicator make together, with a check that the calls agree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MadeT = TypeVar("MadeT")
 
 
 class Rendezvous:
-    """One rank's part in calls that all ranks make together; its threads take turns, so that no two calls mix.
+    """One rank's part in calls that all ranks make together. Its threads take turns, so that calls do not mix.
 
     Every method also raises the errors of `agreement.share`, and `ClosedError` after `close`.
     """
@@ -41,15 +41,15 @@ class Rendezvous:
 
     @property
     def closed(self) -> bool:
-        """Whether this rank takes part in no further call."""
+        """Whether the communicator is closed on this rank."""
         return self._closed
 
     @contextmanager
     def closing(self, deadline: Deadline) -> Iterator[None]:
-        """Tell the other ranks that this one takes part in no further call, when none of its threads is in one.
+        """Wait until no thread is in a call, and tell the other ranks that this one takes part in no further call.
 
-        One thread at a time: StallError if another one closes or is in a call until the deadline. ClosedError if this
-        thread is, so that the caller is a signal handler.
+        StallError if another thread is still closing or in a call at the deadline. ClosedError if this thread is,
+        because the caller is then a signal handler.
         """
         self._engine.check_process()
         with self._entered(), _held(self._closing, deadline, "another thread of this rank is closing it, and waits"):
@@ -66,7 +66,7 @@ class Rendezvous:
 
     @contextmanager
     def within(self, deadline: Deadline) -> Iterator[None]:
-        """Let this thread's calls in the block share a deadline, which replaces the time limit of each."""
+        """Make this thread's calls in the block share a deadline, which replaces their time limits."""
         before = getattr(self._shared, "deadline", None)
         self._shared.deadline = deadline
         try:
@@ -76,20 +76,17 @@ class Rendezvous:
 
     @property
     def is_closing(self) -> bool:
-        """Whether this rank is in `closing`."""
         return not self._open and not self._closed
 
     def move_to(self, engine: _core.Engine) -> None:
-        """Use another engine from now on."""
         self._engine = engine
 
     def close(self) -> None:
-        """Note that the communicator is closed."""
         self._open = False
         self._closed = True
 
     def check_open(self) -> None:
-        """Raise `ClosedError` if this rank takes part in no further calls."""
+        """Raise `ClosedError` if this rank takes part in no further call."""
         if self._closed:
             raise ClosedError("the communicator is closed")
         if not self._open:
@@ -105,17 +102,17 @@ class Rendezvous:
             return build(agreed, deadline)
 
     def agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
-        """Compare the arguments of a call on the communicator; raise as `agreement.agree`."""
+        """Compare the arguments of a call on the communicator; raise the errors of `agreement.agree`."""
         return self.make(call, check, lambda agreed, _: agreed)
 
     def share(self, call: str, make: Callable[[], SignedT]) -> tuple[SignedT, list[dict[str, Any]]]:
-        """Return this rank's arguments and, if ranks differ, the statements of all, in the order of ranks."""
+        """Return this rank's arguments and, if ranks differ, the statements of all ranks in order."""
         with self._come(call) as deadline:
             return share(self._engine, call, make, timeout=deadline.remaining())
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Refuse a call from a signal handler if its own thread is in such a call."""
+        """Refuse a call from a signal handler that has interrupted such a call."""
         thread = threading.get_ident()
         if thread in self._busy:
             raise ClosedError("the communicator is in use: this thread is in a collective call or in close() already")
@@ -130,7 +127,7 @@ class Rendezvous:
         self.check_open()
         with self._entered():
             deadline = self.deadline
-            self._checks.meet(call, deadline.remaining())  # without the lock: another thread may close at the same time
+            self._checks.meet(call, deadline.remaining())  # unlocked: another thread may close at the same time
             with self._turn:
                 self.check_open()
                 yield deadline
@@ -138,7 +135,7 @@ class Rendezvous:
 
 @contextmanager
 def _held(lock: threading.Lock, deadline: Deadline, why_not: str) -> Iterator[None]:
-    """Hold a lock, for which it waits until the deadline."""
+    """Hold a lock; StallError if it is not free by the deadline."""
     remaining = deadline.remaining()
     if not lock.acquire(timeout=-1 if remaining is None or remaining > threading.TIMEOUT_MAX else remaining):
         raise StallError(f"closing the communicator: {why_not}")

@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 
 PAUSE_S = 0.5e-3
-"""Between looks for messages."""
+"""Pause between looks for messages."""
 REPORT_S = 15.0
-"""Time in which MPI reports a death that this library has already seen; between hosts it took up to 10 s."""
+"""Time within which MPI reports a death that this library has already seen; between hosts it took up to 10 s."""
 ANSWER_S = 5.0
-"""Time limit for all to know whether the communicator is made, at least."""
+"""The least time limit for all ranks to learn whether the communicator is made."""
 MAKING_S = 15.0
 """The least time limit for making the new communicator; all of its ranks have arrived by then."""
 TURN_S = 5.0
-"""Time in which MPI makes a communicator of one rank; on a loaded machine it took some milliseconds."""
+"""Time within which MPI makes a communicator of one rank; on a loaded machine it took some milliseconds."""
 AGAIN = ""
-"""The objection of a rank that failed because another rank died, or that was interrupted: try again without text."""
+"""The objection of a rank that failed because another rank died, or that was interrupted: all ranks try again."""
 
 _sending: list[MPI.Request] = []
 """Sends that may be incomplete. MPI may read their buffers after the communicator is deleted."""
@@ -63,36 +63,36 @@ _sending: list[MPI.Request] = []
 def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
     """Return a new communicator of the surviving ranks; collective over them.
 
-    Call it after `RankFailedError`. This communicator and its open collectives close as by `abort`: undelivered
-    contributions are discarded. The survivors keep their order and are renumbered from 0. The new communicator is made
-    with the arguments of this one; its `mpi_comm` contains the survivors only. Ranks that die during the call are left
-    out too. If a rank dies later, shrink the new communicator. Shrink one communicator at a time in a process.
+    Call it after a `RankFailedError`. This communicator and its open collectives are aborted, which discards
+    undelivered contributions. The survivors keep their order and are renumbered from 0. The new communicator has the
+    same arguments as this one; its `mpi_comm` contains only the survivors. Ranks that die during the call are left out
+    too. If a rank dies later, shrink the new communicator. Shrink one communicator at a time in a process.
 
-    Requires an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`. Every survivor must call it. A rank
-    whose program has ended is not dead to MPI: the others wait for it until their limit.
+    Requires an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`. Every survivor must call it. For
+    MPI, a rank whose program has ended is not dead: the others wait for it until their time limit.
 
     Parameters
     ----------
     timeout
         Seconds; None for the communicator's default, `math.inf` for no limit. It limits the wait for ranks that have
-        not called it. To make the new communicator, 20 more seconds and MPI's own time are allowed.
+        not called `shrink`. Making the new communicator may take 20 more seconds, plus MPI's own time.
 
     Returns
     -------
     Communicator
-        Open, without collectives.
+        An open communicator without collectives.
 
     Raises
     ------
     StallError
-        Some survivors have not called it in time; names them. Call it again to continue.
+        Some survivors have not called it in time; the message names them. Call it again to continue.
     ClosedError
         The communicator was closed by `close`, or has been shrunk, or MPI is finalized.
     RuntimeError
-        The ranks are threads of one process; this MPI cannot continue after a death, or does not report one that was
-        seen; another rank could not make the new communicator (on all ranks); another thread is in this call. Or an MPI
-        call that makes communicators from MPI_COMM_WORLD failed on this rank, and this communicator lacks some of its
-        ranks (only on this rank).
+        The ranks are threads of one process, this MPI cannot continue after a death or does not report one that this
+        library has seen, a rank could not make the new communicator (raised on all ranks), or another thread is in this
+        call. Or, only on this rank: an MPI call that makes communicators from MPI_COMM_WORLD has failed, and this
+        communicator lacks some of its ranks.
     """
     if comm._membership is not None:
         raise RuntimeError("shrink: expected a communicator with on_failure='raise'; this one continues by itself")
@@ -104,7 +104,7 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
 
 
 class Words(NamedTuple):
-    """Parts of messages: the subject, the missing ranks' omission after "have not", and the advice."""
+    """Parts of messages: the subject, what missing ranks "have not" done, and the advice."""
 
     subject: str
     called: str
@@ -112,14 +112,14 @@ class Words(NamedTuple):
 
 
 class Shrinking:
-    """One rank's progress in `shrink`, which is kept when a call is interrupted.
+    """One rank's progress in `shrink`, which survives an interrupted call.
 
-    Steps of `Survivors` alternate. In the even steps the ranks agree on the members, in the odd ones on whether all
-    members have made the new communicator. Messages use a duplicate that the old communicator's engine owns.
+    In even steps of `Survivors` the ranks agree on the members, in odd steps on whether all members have made the new
+    communicator. Messages use a duplicate that the old communicator's engine owns.
     """
 
     def __init__(self, old: Old, numbers: Sequence[int] | None = None, words: Words | None = None) -> None:
-        """Check that the communicator can be shrunk; send nothing. `numbers`: of its ranks in messages."""
+        """Check that the communicator can be shrunk; send nothing. `numbers`: the numbers of its ranks in messages."""
         duplicate = old._engine.mpi_duplicate()
         if duplicate is None:
             raise ClosedError(f"shrink: {old.name} is closed")
@@ -132,19 +132,18 @@ class Shrinking:
         self._outbox: deque[tuple[int, Message]] = deque()
         self.look_for_deaths()
         self._new: Communicator | None = None
-        self._error: BaseException | None = None  # why this rank could not make it
-        self._interruption: BaseException | None = None  # raised once the other ranks do not wait for this one
+        self._error: BaseException | None = None  # the reason why this rank could not make it
+        self._interruption: BaseException | None = None  # raised once no other rank waits for this one
         self._turn = threading.Lock()
         self.is_over = False
         self.members: tuple[int, ...] = ()  # of the communicator that is being made
 
     def run(self, deadline: Deadline) -> Communicator:
-        """Return the new communicator."""
         if not self._turn.acquire(blocking=False):
-            raise RuntimeError(f"shrink: another thread is in shrink of {self._old.name}")
+            raise RuntimeError(f"shrink: another thread is already shrinking {self._old.name}")
         try:
             if self.is_over and self._new is None:
-                raise ClosedError(f"shrink: {self._old.name} was shrunk before: use the communicator that it returned")
+                raise ClosedError(f"shrink: {self._old.name} was shrunk before: use the communicator it returned")
             self._old.abort()
             warning = StallWarning(settings().stall_warning, f"rank {self._old.rank} of {self._old.size}")
             while not self.is_over:
@@ -163,7 +162,7 @@ class Shrinking:
             self._turn.release()
 
     def _make(self, decision: Decision, deadline: Deadline) -> None:
-        """Make the new communicator; the next step tells the others whether it is made."""
+        """Make the new communicator. In the next step, the others learn whether it is made."""
         comm = None
         self.members = decision.members
         try:
@@ -193,7 +192,7 @@ class Shrinking:
         return f"{type(self._error).__name__}: {self._error}"
 
     def _finish(self, decision: Decision) -> None:
-        """Keep the new communicator if all members have it. RuntimeError if it cannot be made."""
+        """Keep the new communicator if all members have made it. RuntimeError if it cannot be made."""
         new, error = self._new, self._error
         if decision.agreed and new is not None and decision.members == self.members:
             self.is_over = True
@@ -228,24 +227,24 @@ class Shrinking:
             except BaseException as error:
                 if isinstance(error, TransportError):
                     raise
-                if not survivors.may_withdraw:  # the step may be decided, and the others count on this rank
+                if not survivors.may_withdraw:  # the step may be decided: the others rely on this rank
                     self._interruption = error
                     continue
                 self._withdraw()
                 if self._interruption is not None and isinstance(error, Exception):
                     raise self._take_interruption() from error
-                self._interruption = None  # the error is one itself
+                self._interruption = None  # the error is an interruption too
                 raise
         self._deliver()
         return decision
 
     def _withdraw(self) -> None:
-        """Take no part in the current step, because of an error that the caller raises."""
+        """Withdraw from the current step, because of an error that the caller raises."""
         self._queue(self._survivors.withdraw())
         self._deliver()
 
     def _deliver(self) -> None:
-        """Send all queued messages. An interruption waits: until they are sent, other ranks may wait for this one."""
+        """Send all queued messages. Defer interruptions, because other ranks may wait for the messages."""
         while self._outbox:
             try:
                 self._flush()
@@ -286,7 +285,7 @@ class Shrinking:
         return describe_ranks([self._numbers[rank] for rank in ranks])
 
     def _check_reported(self) -> None:
-        """RuntimeError if this library knows missing ranks to be dead, and MPI does not."""
+        """Raise RuntimeError if missing ranks are dead, but MPI does not know it."""
         try:
             self._old._engine.check_usable()
         except RankFailedError as error:
@@ -304,7 +303,7 @@ class Shrinking:
     # --- messages
 
     def _send(self, messages: list[Message]) -> None:
-        """Send to all live ranks, in this order, whatever interrupts it."""
+        """Send messages to all live ranks, in order, even if interrupted."""
         self._queue(messages)
         self._flush()
 
@@ -328,7 +327,6 @@ class Shrinking:
             self.look_for_deaths()
 
     def _receive(self) -> bool:
-        """Process a message, if there is one."""
         from ..support.native import MPI
 
         status = MPI.Status()
@@ -345,14 +343,14 @@ class Shrinking:
         return True
 
     def _check_is_death(self, error: Exception) -> None:
-        """TransportError if MPI reports anything else than a death."""
+        """Raise TransportError if the MPI error is not due to a death."""
         from ..support.native import MPI
 
         if not follows_death(error) or error.Get_error_class() == MPI.ERR_REVOKED:  # it is never revoked
             raise TransportError(f"{self._words.subject}: {error}") from error
 
     def look_for_deaths(self) -> set[int]:
-        """Take the deaths that MPI reports into account; return the dead ranks."""
+        """Process the deaths that MPI reports, and return the dead ranks."""
         failed = self._old._engine.acknowledge_failed()
         if failed is None:
             raise RuntimeError(
@@ -365,25 +363,25 @@ class Shrinking:
 
 
 def tag_of_survivors() -> int:
-    """Return the tag of this package's messages beside the engine's, whose tags are lower."""
+    """Return the tag of this package's own messages; the engine's tags are lower."""
     from ..support.native import MPI
 
     return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767
 
 
 def supersede(engines: Iterable[_core.Engine]) -> None:
-    """Suppress the report of their failure at the end of the program: the survivors have another communicator."""
+    """Suppress failure reports of these engines at the end of the program: the survivors have other ones."""
     for engine in engines:
         engine.supersede()
 
 
-# Open MPI (5.0.11) makes one communicator at a time in a process: the one whose parent has the lowest context number.
+# In a process, Open MPI (5.0.11) makes one communicator at a time: the one whose parent has the lowest context number.
 # If a creation fails because a rank died, it keeps its turn, and Shrink waits for it indefinitely. A later creation
 # that does not wait gives the turn back. MPI_COMM_WORLD has the lowest number, MPI_COMM_SELF the next.
 
 
 def give_back_turn(comm: MPI.Comm) -> None:
-    """Let MPI make communicators after a creation failed in this process; local.
+    """Let MPI make communicators again after a creation has failed in this process; local.
 
     RuntimeError if the creation that failed was on MPI_COMM_WORLD, unless `comm` has the same ranks: then
     `shrunk_by_mpi` does not wait.
@@ -397,8 +395,8 @@ def give_back_turn(comm: MPI.Comm) -> None:
     while not request.Test():
         if limit.passed:
             raise RuntimeError(
-                "shrink: MPI can make no communicator, because a rank died while one was made of MPI_COMM_WORLD. "
-                "Make communicators of a duplicate of MPI_COMM_WORLD instead"
+                "shrink: MPI can make no communicator, because a rank died while one was made from MPI_COMM_WORLD. "
+                "Make communicators from a duplicate of MPI_COMM_WORLD instead"
             )
         time.sleep(PAUSE_S)
     made.Free()
@@ -412,7 +410,7 @@ def shrunk_by_mpi(comm: MPI.Comm) -> MPI.Comm:
 
 
 def _is_world(comm: MPI.Comm) -> bool:
-    """Whether MPI_COMM_WORLD has the same ranks in the same order."""
+    """Return whether MPI_COMM_WORLD has the same ranks in the same order."""
     from ..support.native import MPI
 
     return MPI.Comm.Compare(comm, MPI.COMM_WORLD) in (MPI.IDENT, MPI.CONGRUENT)

@@ -1,17 +1,18 @@
-"""How the survivors of a death agree on their members and on continuing: a state machine without messages or clock.
+"""How the survivors of a death agree on the members and whether to continue: a state machine without messages or clock.
 
-Every rank sends every message to all others. A step is one agreement. All ranks that survive it decide the same:
+Every rank sends every message to all others. A step is one agreement. All ranks that survive it reach the same
+decision:
 
   ready      The rank takes part. If it objects to the subject of the step, it gives the reason.
-  withdrawn  The rank has reached its time limit. It may take part again, by a new attempt.
+  withdrawn  The rank has reached its time limit. It may take part again, in a new attempt.
   commit     All ranks that are not known to be dead are ready. The message names them, their attempts and objections.
-  decided    All of these have committed to the same. A rank that receives it decides the same, and sends it too.
+  decided    All of these have sent the same commit. A rank that receives it decides the same, and sends it too.
 
-A rank that has committed withdraws only after another rank has withdrawn an attempt that the commit names: that commit
-can no longer be decided. Therefore no rank acts on a decision while a member has withdrawn. Once the death of a rank is
-known, its messages are dropped: the commit that leaves it out replaces any decision of it.
+A rank that has committed withdraws only after another rank has withdrawn an attempt that the commit names, because that
+commit can no longer be decided. Therefore no rank acts on a decision while a member has withdrawn. Once the death of a
+rank is known, its messages are dropped: a commit without it replaces any decision that it has sent.
 
-The messages of one rank must arrive at another in the order in which they were sent.
+The messages from one rank to another must arrive in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -29,12 +30,11 @@ class Decision(NamedTuple):
 
     @property
     def agreed(self) -> bool:
-        """Whether no member objects."""
         return all(objection is None for objection in self.objections)
 
 
 class Message(NamedTuple):
-    """A message to every other rank that is not known to be dead."""
+    """A message to all other ranks that are not known to be dead."""
 
     step: int
     kind: str  # "ready", "withdrawn", "commit" or "decided"
@@ -63,7 +63,6 @@ class Survivors:
 
     @property
     def live(self) -> tuple[int, ...]:
-        """The ranks that are not known to be dead."""
         return tuple(rank for rank in range(self._size) if rank not in self.dead)
 
     @property
@@ -74,13 +73,12 @@ class Survivors:
 
     @property
     def may_withdraw(self) -> bool:
-        """Whether this step cannot be decided without this rank: only then may it withdraw."""
+        """Whether this rank may withdraw, because this step cannot be decided without it."""
         here = self._at(self.step)
         made = here.commits.get(self._rank)  # if this one cannot be decided, earlier ones cannot either
         return here.decision is None and (made is None or self._is_void(made, here))
 
     def take_part(self, objection: str | None = None) -> list[Message]:
-        """Take part in the current step."""
         self._attempt += 1
         self._at(self.step).ready[self._rank] = (self._attempt, objection)
         return [Message(self.step, "ready", self._attempt, objection), *self._advance()]
@@ -108,12 +106,11 @@ class Survivors:
         return self._advance()
 
     def died(self, ranks: set[int]) -> list[Message]:
-        """Process deaths."""
         self.dead |= ranks
         return self._advance()
 
     def decision(self) -> Decision | None:
-        """Return the decision of the current step, once there is one."""
+        """Return the decision of the current step; None if there is none yet."""
         return self._at(self.step).decision
 
     def next_step(self) -> None:

@@ -14,12 +14,13 @@ from . import readable
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one for each method.")
 def advise(file: Path, as_json: bool) -> None:
-    """Forecast the speed of every method from the step times in FILE, and advise which to use.
+    """Forecast the speed of every method from the step times in FILE, and recommend one.
 
     FILE has a line for each step and a column for each rank, in seconds of work without waiting;
-    pycollectives.StepTimer writes it. Communication takes no time in the forecast.
+    pycollectives.StepTimer writes such files. The forecast assumes that communication takes no time.
 
-    Memory is the most that the library allocates on a rank, in copies of a large model, with all ranks on one node.
+    The memory column is the maximum that the library allocates on a rank for a large model, in copies of the model, if
+    all ranks are on one node.
     """
     import mpi4py
 

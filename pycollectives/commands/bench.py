@@ -19,10 +19,10 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
     names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
     if name is None:
         click.echo("\n".join(names))
-        click.echo(f"{folder / 'README.md'} explains options and columns")
+        click.echo(f"{folder / 'README.md'} describes the options and columns")
         return
     if name not in names:
-        raise click.ClickException(f"expected a benchmark of {', '.join(names)}; got {name!r}")
+        raise click.ClickException(f"expected one of {', '.join(names)}; got {name!r}")
     if name not in ("compare", "plot", "zipline"):
         from ..support.native import MPI
 
@@ -41,4 +41,4 @@ def _bench_folder() -> Path:
     for place in (*map(Path, places), Path(__file__).resolve().parents[2] / "bench"):
         if (place / "skew.py").is_file():
             return place
-    raise click.ClickException("the benchmarks are not installed beside this package")
+    raise click.ClickException("the benchmarks are not installed with this package")

@@ -54,7 +54,7 @@ def chosen(every: bool) -> list[int]:
     if own is not None:
         return own
     listed = "; ".join(f"{job}: {' '.join(map(str, pids))}" for job, pids in jobs.items())
-    raise click.ClickException(f"you have several jobs here: give the PIDs of one, or --all ({listed})")
+    raise click.ClickException(f"you have several jobs here: pass the PIDs of one, or --all ({listed})")
 
 
 def _print_records(documents: dict[Path, flight.Document]) -> None:

@@ -13,7 +13,7 @@ from . import print_table, readable
 
 @click.group()
 def experiments() -> None:
-    """Measure figures of the papers with this library, and compare each method with a baseline."""
+    """Repeat measurements of the papers with this library, and compare each method with a baseline."""
 
 
 @experiments.command(name="list")
@@ -34,7 +34,7 @@ def list_command() -> None:
 @experiments.command()
 @click.argument("name")
 def show(name: str) -> None:
-    """Print the jobs of an experiment, NAME or a .toml file: their settings, and how long they take at least."""
+    """Print the jobs of an experiment, NAME or a .toml file: their settings and minimum run times."""
     from ..experiments.experiment import find
     from ..experiments.ideal import expected_s
 
@@ -51,14 +51,14 @@ def show(name: str) -> None:
     click.echo(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
     click.echo(f"{experiment.ranks} ranks, seeds {seeds}, target loss {experiment.target_loss}")
     print_table(("job", "baseline", "method", "load", "optimizer", "epochs", "seconds"), rows, width=200)
-    click.echo(f"At least {total / 60:.0f} minutes for all seeds, by the load, without the start of the jobs.")
+    click.echo(f"At least {total / 60:.0f} minutes for all seeds, plus the time to start the jobs.")
 
 
 @experiments.command()
 @click.argument("name")
-@click.option("--only", multiple=True, metavar="JOB", help="Run jobs with this in their name, and their baselines.")
-@click.option("--seeds", help="Run these seeds, separated by commas.  [default: all]")
-@click.option("--ranks", type=click.IntRange(1), help="Run on another number of ranks than the experiment's.")
+@click.option("--only", multiple=True, metavar="JOB", help="Run jobs whose name contains JOB, and their baselines.")
+@click.option("--seeds", help="Run only these seeds, separated by commas.  [default: all]")
+@click.option("--ranks", type=click.IntRange(1), help="The number of ranks, if it differs from the experiment's.")
 @click.option(
     "--output",
     "-o",
@@ -108,7 +108,7 @@ def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, 
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: next to the results]"
 )
 def plot(name: str, output: Path | None) -> None:
-    """Print and draw the results of NAME or NAME.toml, from NAME.json, or from a .json file."""
+    """Print and plot the results in NAME.json. NAME can also be a .toml or .json file."""
     from ..experiments import report
 
     path = Path(name if name.endswith(".json") else f"{name.removesuffix('.toml')}.json")
@@ -118,7 +118,7 @@ def plot(name: str, output: Path | None) -> None:
     except FileNotFoundError:
         raise click.ClickException(f"{path} does not exist: run `experiments run` first, which writes it") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise click.ClickException(f"{path} has no results of an experiment: {error!r}") from None
+        raise click.ClickException(f"{path} does not contain the results of an experiment: {error!r}") from None
     try:
         with readable(OSError):
             report.plot(found, output or path.with_suffix(".png"))

@@ -64,10 +64,9 @@ def info() -> None:
 
 
 def _rule(table: SelectionTable) -> str:
-    """Return the rule by which a communicator chooses an algorithm."""
     if table is not tables.built_in():
         return "by this table"
-    return "by a cost model on several nodes with a core per rank (Communicator.costs shows it), else by this table"
+    return "by a cost model on several nodes with a core per rank (see Communicator.costs), otherwise by this table"
 
 
 def described_cuda(found: dict[str, Any]) -> str:

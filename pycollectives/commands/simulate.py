@@ -55,7 +55,7 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     "--trace",
     "trace_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="For --load trace: CSV in seconds, one line per call, one column per rank or one for all; lines repeat.",
+    help="For --load trace: CSV file of seconds, a line per call, a column per rank or one for all. Lines repeat.",
 )
 @click.option("--ranks", "-n", default=8, show_default=True, type=click.IntRange(1, 65536))
 @click.option(
@@ -125,16 +125,16 @@ def simulate(
     with readable(ValueError, RuntimeError):
         policy = policies.parse(policy_text, seed=seed)
         if trace_file is not None and load != "trace":
-            raise ValueError(f"--trace {trace_file}: expected --load trace with it, got --load {load}")
+            raise ValueError(f"--trace {trace_file}: expected --load trace, got --load {load}")
         if load == "trace":
             if trace_file is None:
                 raise ValueError("--load trace needs --trace FILE")
-            _refuse(["work_us", "skew_us"], "--load trace: the file has all work; expected no")
+            _refuse(["work_us", "skew_us"], "--load trace: the file defines all work; expected no")
             work = workload.from_csv(trace_file, ranks=ranks, calls=calls)
         else:
             work = workload.make(load, ranks=ranks, calls=calls, work=work_us / 1e6, skew=skew_us / 1e6, seed=seed)
         if ideal:
-            _refuse(["latency_us", "overhead_us", "gap_ns", "reduce_ns"], "--ideal: nothing costs time; expected no")
+            _refuse(["latency_us", "overhead_us", "gap_ns", "reduce_ns"], "--ideal: messages take no time; expected no")
         costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
         if sync_text is not None:
             _refuse(OF_ALLREDUCE, "--sync: a parameter server has no")
@@ -190,7 +190,7 @@ def simulate(
 def _simulate_server(
     text: str, work: npt.NDArray[float64], message: float, setting: dict[str, Any], *, as_json: bool
 ) -> None:
-    """Simulate a parameter server, with seconds of computing of shape (workers, iterations) and `message` seconds."""
+    """Simulate a parameter server. `work`: seconds, of shape (workers, iterations). `message`: seconds per message."""
     kind = sync.parse(text)
     summary = parameter_server.simulate(kind, work, latency=message)
     bsp = parameter_server.simulate(sync.BSP(), work, latency=message)
@@ -213,7 +213,6 @@ def _simulate_server(
 
 
 def _print(record: dict[str, Any], title: str, rows: Iterable[tuple[str, str]], *, as_json: bool) -> None:
-    """Print the figures as one JSON object or as a table."""
     if as_json:
         click.echo(json.dumps(record))
         return

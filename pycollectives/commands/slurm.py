@@ -56,12 +56,12 @@ JOB = _options(
     click.option("--launcher", help=f"One of {', '.join(profiles.LAUNCHERS)}."),
     click.option(
         "--on-failure",
-        help="raise: a death ends the job. continue: the other ranks continue (only with --launcher mpirun).",
+        help="If a rank dies, raise: the job ends; continue: the other ranks continue (only with --launcher mpirun).",
     ),
     click.option(
         "--spares",
         type=int,
-        help="With --on-failure continue: further ranks that wait to replace dead ones. PYC_SPARES has the number.",
+        help="With --on-failure continue: more ranks, which wait to replace dead ones. Sets PYC_SPARES.",
     ),
     click.option("--launcher-option", "launcher_options", multiple=True, help="E.g. --launcher-option=--mpi=pmix."),
     click.option("--folder", default="runs", show_default=True, help="Folder of logs (JOB.log) and results (JOB/)."),

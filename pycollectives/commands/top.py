@@ -30,13 +30,13 @@ TIMEOUT_S = 5.0
 )
 @click.option("--once", is_flag=True, help="Print the table once.")
 def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None:
-    """Show how fast the ranks of a running program are, on this machine, until it ends or you press Ctrl-C.
+    """Show the speed of a running program's ranks on this machine, until it ends or you press Ctrl-C.
 
     Columns: the time of a step, between two results; the share of this time from a call to its result; the share of
-    rounds without the rank's data; the rounds that others have received and it has not; the time since its newest call;
-    its current wait. Below the table: processes that do not answer, such as stopped ones. Without PIDs, it shows the
-    processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and writes its flight record,
-    as for `dump`.
+    rounds without the rank's data; the number of rounds that others have received and this rank has not; the time since
+    its newest call; its current wait. Processes that do not answer, such as stopped ones, are listed below the table.
+    Without PIDs, show the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and
+    writes its flight record, as for `dump`.
     """
     from rich.console import Console
     from rich.live import Live
@@ -63,7 +63,7 @@ def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None
 
 
 def _look(pids: list[int], kept: set[Path]) -> tuple[list[Pace], list[str]]:
-    """Return the paces now, and a line for each process without a record. Deletes all records but `kept`."""
+    """Return the current paces, and a line for each process without a record. Delete all records but `kept`."""
     documents, silent = flight.request(pids, TIMEOUT_S)
     for path in documents.keys() - kept:
         path.unlink(missing_ok=True)

@@ -38,8 +38,8 @@ def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> Non
     """Show a topology: neighbors, degree, diameter, spectral gap, rho of AD-PSGD, chi of A2CiD2, and a picture.
 
     NAME is one of ring, ring-based, double-ring, exponential, bipartite-exponential, hypercube, torus, star, complete,
-    one-peer-exponential and alternating-exponential-ring. two-level:K has nodes of K ranks each, two-level:4+2+2 nodes
-    of 4, 2 and 2 ranks. In the gap of Hop a rank's own value has no weight.
+    one-peer-exponential and alternating-exponential-ring. two-level:K has nodes of K ranks each, and two-level:4+2+2
+    nodes of 4, 2 and 2 ranks. In the "gap of Hop", a rank's own value has no weight.
     """
     with readable():
         graph = names.by_name(name, ranks)
@@ -51,7 +51,6 @@ def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> Non
 
 
 def _lines(graph: Topology | TimeVarying, weights: str) -> Iterator[str]:
-    """Yield the lines that the command prints."""
     whole = graph.union()
     steps = [graph.at(step) for step in range(graph.period)]
     yield repr(graph)[1:-1]
@@ -69,16 +68,16 @@ def _lines(graph: Topology | TimeVarying, weights: str) -> Iterator[str]:
         facts["rho"] = f"{graph.rho():.4g}"
         facts["chi1, chi2"] = ", ".join(f"{value:.4g}" for value in graph.chi())
     if graph.period > 1:
-        facts["diameter"] += ", of all steps together"
-        facts["spectral gap"] += ", of a period"
+        facts["diameter"] += ", over all steps"
+        facts["spectral gap"] += ", over a period"
     yield from (f"  {fact:<18} {value}" for fact, value in facts.items())
     for number, step in enumerate(steps):
         yield ""
-        yield "Each rank takes the values of" + ("" if graph.period == 1 else f", in step {number}")
+        yield "Each rank receives from" if graph.period == 1 else f"In step {number}, each rank receives from"
         for rank in range(graph.size):
             yield f"  {rank:>4}: {' '.join(map(str, step.in_neighbors(rank)))}".rstrip()
     if graph.size <= WIDEST_PICTURE:
-        yield f"\nA row per rank{'' if graph.period == 1 else ', of all steps together'}; o: takes that rank's value\n"
+        yield f"\nOne row per rank{'' if graph.period == 1 else ', over all steps'}; o: receives from that rank\n"
         yield picture(whole)
 
 

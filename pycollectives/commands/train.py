@@ -32,7 +32,7 @@ CHOICES = {
     "optimizer": f"One of {_names(OPTIMIZERS)}, e.g. sgd,rate=0.1,momentum=0.9. lr is another name for rate.",
     "schedule": f"Schedule of the learning rate: one of {_names(SCHEDULES)}, e.g. milestones,at=80:120.",
     "load": "Injected delays: see pycollectives.simulation.workload, e.g. one-late,work_ms=195,skew_ms=300. With "
-    "work_ms, computing is emulated: after the forward pass, a rank sleeps until the step has lasted the load's time.",
+    "work_ms, computing is emulated: after the forward pass, a rank sleeps until the end of the load's time.",
 }
 
 DEFAULTS = settings_.Settings()
@@ -81,6 +81,7 @@ def _choices(command: Any) -> Any:
     help="Examples per step of all ranks together: a multiple of the number of ranks.",
 )
 @click.option("--epochs", type=float, show_default=str(DEFAULTS.epochs), help="Passes over the data.")
+@click.option("--seconds", type=float, help="Time after which training ends, even if passes are left.")
 @click.option(
     "--settle-epochs",
     type=float,
@@ -91,19 +92,19 @@ def _choices(command: Any) -> Any:
     "--by-speed",
     is_flag=True,
     default=None,
-    help="Ranks take batches from one counter, so that fast ranks take more, and all end together.",
+    help="Ranks take batches from one counter, so that fast ranks take more and all end together.",
 )
 @click.option(
     "--seed",
     type=int,
     show_default=str(DEFAULTS.seed),
-    help="Seed of the data, the order of examples, the initial weights, the load, and the method if it has one.",
+    help="Seed of the data, the order of examples, the initial weights, the load, and the method if it uses one.",
 )
 @click.option(
     "--device",
     metavar="cpu|cuda|cuda:N",
     show_default=DEFAULTS.device,
-    help="Device of PyTorch models. cuda: ranks of a machine take its devices in rotation.",
+    help="Device of PyTorch models. cuda: the ranks of a machine use its devices in rotation.",
 )
 @click.option(
     "--output",
@@ -117,7 +118,7 @@ def _choices(command: Any) -> Any:
     type=click.Choice(["raise", "continue"]),
     default="raise",
     show_default=True,
-    help="If a rank dies: all end, or the others continue without it (mpirun --with-ft ulfm).",
+    help="If a rank dies, all ranks end, or the others continue without it (mpirun --with-ft ulfm).",
 )
 @click.option(
     "--at-least",
@@ -127,7 +128,7 @@ def _choices(command: Any) -> Any:
     help="With --on-failure continue: if fewer ranks are left, write a checkpoint and exit with 75, as after SIGUSR1.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint in the output folder, if there is one.")
-@click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
+@click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has a different size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
 @click.option("--allow-not-finite", is_flag=True, help="Exit with 0 even if the validation loss is not finite.")
 def train(
@@ -157,7 +158,7 @@ def train(
         given = {key: value for key, value in options.items() if value is not None}
         settings = settings_.Settings.read(config, given)
         if resume and settings.output is None:
-            raise ValueError("--resume needs --output: that is where the checkpoint is")
+            raise ValueError("--resume needs --output, the folder with the checkpoint")
         code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node, allow_not_finite, on_failure, at_least)
     except (Exception, KeyboardInterrupt) as error:
         failing.explain(failures, error)
@@ -197,14 +198,14 @@ def _run(
             click.echo(_how_to_go_on(settings), err=True)
             try:
                 report(settings, summary)
-            except OSError as error:  # the checkpoint is valid nevertheless
+            except OSError as error:  # the checkpoint is valid anyway
                 click.echo(f"Error: {error}", err=True)
         return settings_.REQUEUE if settings.output is not None else 1
     errors = []
     if not summary.is_same_on_all_ranks:
         errors.append("the replicas are different; at the end they should be equal")
     if not math.isfinite(summary.curve[-1].loss) and not allow_not_finite:
-        errors.append("the validation loss is not finite; with --allow-not-finite that is not an error")
+        errors.append("the validation loss is not finite; to allow this, pass --allow-not-finite")
     if reports:
         report(settings, summary)
         for text in errors:

@@ -55,8 +55,8 @@ def tune(output: Path | None, sizes: list[int], seconds: float, as_json: bool) -
     """Measure this machine for algorithm="auto": `mpirun -n P python -m pycollectives tune`.
 
     Time boards (shared memory) and schedules (messages) on 2, 4, 8, ... P ranks, and write the table that the library
-    then uses. Run it like your programs: with their launcher and number of ranks per machine, and with nothing else on
-    the machine.
+    then uses. Run it like your programs, with the same launcher and number of ranks per machine, and with nothing else
+    running.
     """
     from ..support.native import MPI
 
@@ -113,9 +113,9 @@ def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json
         return None
     with report.progress(seconds) as tuning.on_progress:
         measured = tuning.run()
-    if all(cell.passes < PASSES_NEEDED for cell in measured.cells):  # such a table would go before the cost model
+    if all(cell.passes < PASSES_NEEDED for cell in measured.cells):  # such a table would replace the cost model
         return (
-            f"nothing is written: the time was up before anything was measured {PASSES_NEEDED} times; give more than "
+            f"no table was written: the time was up before anything was measured {PASSES_NEEDED} times; give more than "
             f"--seconds {seconds:g}"
         )
     table, document = tuning.document(measured)

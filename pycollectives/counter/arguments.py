@@ -26,7 +26,7 @@ class CounterArguments(Arguments):
     start
         The first value, 0 to 2^62.
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """

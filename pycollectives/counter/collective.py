@@ -23,12 +23,13 @@ class SharedCounter(Collective[CounterArguments]):
     If ranks take their work from one counter, faster ranks take more: an epoch does not wait for a slow rank with a
     fixed share. No two ranks get the same number, and no number is left out.
 
-    The number is in the memory of rank 0's node. Ranks of this node add to it in place and wait for no other rank. The
-    others ask rank 0, whose progress thread answers, whatever its application does. One thread at a time may call it.
+    The number is in the memory of rank 0's node. Ranks of this node add to it in place and wait for no other rank.
+    Other ranks ask rank 0, whose progress thread answers, whatever its application does. One thread at a time may call
+    it.
 
     If a rank dies and the others continue (`on_failure="continue"`), no two survivors get the same number. Numbers that
     the dead rank had taken are lost, and so may be numbers that rank 0 was giving out when it died. If no rank of its
-    node survives, numbers of the dead may be given again.
+    node survives, numbers that dead ranks had taken may be given again.
 
     >>> import pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -55,7 +56,7 @@ class SharedCounter(Collective[CounterArguments]):
         Parameters
         ----------
         n
-            0 to 2^31. The `n` numbers from the result on belong to this rank.
+            0 to 2^31. The `n` numbers starting at the result belong to this rank.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
@@ -67,7 +68,7 @@ class SharedCounter(Collective[CounterArguments]):
         Raises
         ------
         ValueError, TypeError
-            `n` is refused. Or the last call raised StallError, and this one has another `n`.
+            `n` is refused, or differs from the `n` of the last call, which raised StallError.
         StallError
             Rank 0, on another node, does not answer in time. If the call is repeated, it takes no further numbers.
         RuntimeError

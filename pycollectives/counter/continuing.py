@@ -1,7 +1,7 @@
 """The shared counter on a communicator with `on_failure="continue"`.
 
-The survivors make the counter again with the greatest value that one of them knows. Rank 0's node knows it exactly. A
-call that rank 0 had answered or counted before the death keeps its numbers, and any other one is made again.
+The survivors make the counter again with the greatest value that any of them knows. Rank 0's node knows it exactly. A
+call that rank 0 had answered or counted before the death keeps its numbers. Any other call is repeated.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Request(NamedTuple):
 
 
 class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
-    """The calls of the engine's counter, which recover if a rank has died."""
+    """Calls of the engine's counter that recover if a rank has died."""
 
-    _value: int | None = None  # with which the next engine's counter begins
+    _value: int | None = None  # the start of the next engine's counter
     _state: dict[str, Any] | None = None  # for the survivors, from a death until all have continued
-    _request: Request | None = None  # of a call that the death interrupted
-    _given: tuple[int, int] | None = None  # its number and its result, which the next call returns
-    _waited = 0.0  # in former collectives
+    _request: Request | None = None  # the call that the death interrupted
+    _given: tuple[int, int] | None = None  # its `n` and its result, which the next call returns
+    _waited = 0.0  # seconds in former collectives
 
     def _made_for_members(self, deadline: Deadline) -> _core.SharedCounter:
         start = self._arguments.start if self._value is None else self._value
@@ -85,7 +85,7 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
         del deadline
         self._value = max(state["known"] for state in states)
         served = [entry for state in states for entry in state["served"]]
-        if self._state is not None:  # for the next attempt, in which the rank that knew it may be dead
+        if self._state is not None:  # for the next attempt: the rank that knew it may be dead then
             self._state |= {"known": self._value, "served": served}
         if self._request is None:
             return
@@ -104,6 +104,5 @@ class ContinuingCounter(Continuing[CounterArguments, "_core.SharedCounter"]):
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the engine's collective and of the former ones together."""
         counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {"waited": counts["waited"] + self._waited}

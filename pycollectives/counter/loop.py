@@ -30,9 +30,9 @@ def until(
     Parameters
     ----------
     seconds
-        The loop begins no step later than this many seconds after its first one. On this rank's clock.
+        The loop begins no step later than this many seconds after its first one, by this rank's clock.
     examples
-        The loop ends when the steps of all ranks have taken this many examples. At least 0. Needs `counter`. The last
+        The loop ends when the steps of all ranks have taken this many examples, at least 0; needs `counter`. The last
         step may take more examples than are left.
     counter
         Made by `Communicator.counter`, for this loop only. With a counter that begins at more than 0, the loop
@@ -50,7 +50,7 @@ def until(
     ValueError, TypeError
         An argument is refused, or there is neither `seconds` nor `examples`.
     StallError, ClosedError, RankFailedError
-        As `SharedCounter.fetch_add`. After StallError, `next` on the same iterator tries again.
+        As for `SharedCounter.fetch_add`. After a StallError, `next` on the same iterator tries again.
 
     >>> import pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -61,7 +61,7 @@ def until(
     """
     limit = checked_timeout(seconds, "seconds")
     if limit is None and examples is None:
-        raise ValueError("until: expected seconds, examples, or both; got neither, so that the loop would not end")
+        raise ValueError("until: expected seconds, examples, or both; got neither, and the loop would never end")
     if (examples is None) != (counter is None):
         raise ValueError("until: expected examples and counter together, got one of them")
     if counter is not None and not isinstance(counter, SharedCounter):

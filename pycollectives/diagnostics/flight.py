@@ -1,7 +1,7 @@
-"""Flight records of running programs: requests the records of this machine's processes, and joins them.
+"""Flight records of running programs: requests the records of processes on this machine, and joins them.
 
-A process with a communicator writes its record at SIGUSR2 (docs/tutorial.md, "When it hangs"). Such a process has a
-thread named `pyc-flight` while it answers the signal.
+A process with a communicator writes its record when it receives SIGUSR2 (docs/tutorial.md, "When it hangs"). It has a
+thread named `pyc-flight` as long as it answers the signal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Record = dict[str, Any]
 
 
 class DumpError(RuntimeError):
-    """A process cannot give a record; the text names the process and the reason."""
+    """A process cannot provide a record; the message gives the process and the reason."""
 
 
 # --- Asking processes -------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def listening() -> list[int]:
 
 
 def jobs(pids: Iterable[int]) -> dict[str, list[int]]:
-    """Return the processes of each job: of SLURM, of a launcher, or children of the same process."""
+    """Return the processes of each job: a SLURM job, a launcher's job, or the children of one process."""
     found: dict[str, list[int]] = defaultdict(list)
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended
@@ -62,7 +62,7 @@ def jobs(pids: Iterable[int]) -> dict[str, list[int]]:
 
 
 def _variable(proc: Path, name: str) -> str:
-    """Return a variable of the environment with which a process was started; "" if it is not set."""
+    """Return a variable of a process's initial environment; "" if it is not set."""
     variables = (proc / "environ").read_bytes().split(b"\0")
     start = f"{name}=".encode()
     return os.fsdecode(next((v.removeprefix(start) for v in variables if v.startswith(start)), b""))
@@ -71,7 +71,7 @@ def _variable(proc: Path, name: str) -> str:
 def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Document], list[str]]:
     """Request the records of processes; return the files' contents, and a line for each process without a record.
 
-    Processes that do not answer SIGUSR2 get no signal, and their lines give the reason. `timeout`: seconds to wait.
+    Processes that do not answer SIGUSR2 receive no signal, and their lines give the reason. `timeout`: seconds to wait.
     """
     folders: dict[int, Path] = {}
     silent = []
@@ -89,7 +89,7 @@ def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Docum
     for pid, folder in folders.items():
         while not (new := _files(folder, pid) - before[pid]) and time.monotonic() < deadline:
             time.sleep(POLL_S)
-        if new:  # it is complete: the engine writes another file and renames it
+        if new:  # complete, because the engine renames a finished file
             path = max(new, key=lambda file: file[1])[0]
             with contextlib.suppress(FileNotFoundError):  # another command has deleted it
                 documents[path] = json.loads(path.read_text())
@@ -108,7 +108,7 @@ def files_of(pids: Iterable[int]) -> set[Path]:
 
 
 def _checked(pid: int) -> Path:
-    """Return the folder to which the process writes; `DumpError` if it would not answer."""
+    """Return the folder in which the process writes records; `DumpError` if it would not answer."""
     proc = PROC / str(pid)
     try:
         if not _listens(proc):
@@ -120,11 +120,11 @@ def _checked(pid: int) -> Path:
     except (FileNotFoundError, ProcessLookupError):
         raise DumpError(f"there is no process {pid} on this machine") from None
     except PermissionError:
-        raise DumpError(f"process {pid}: no permission, it belongs to user {proc.stat().st_uid}") from None
+        raise DumpError(f"process {pid}: no permission, because it belongs to user {proc.stat().st_uid}") from None
 
 
 def _listens(proc: Path) -> bool:
-    """Whether the process has our thread, and a handler: without one the signal would end it."""
+    """Whether the process has our thread and a handler, without which the signal would end it."""
     status = (proc / "status").read_text()
     caught = int(status.partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGUSR2 - 1) & 1
     for task in proc.glob("task/*/comm") if caught else ():
@@ -135,7 +135,7 @@ def _listens(proc: Path) -> bool:
 
 
 def _files(folder: Path, pid: int) -> set[tuple[Path, int, int]]:
-    """Return the record files of the process, with time and inode to recognize new ones."""
+    """Return the process's record files, with time and inode, so that new ones can be recognized."""
     found = set()
     for path in folder.glob(f"pycollectives-*-rank*-{pid}.json"):
         with contextlib.suppress(FileNotFoundError):
@@ -144,7 +144,7 @@ def _files(folder: Path, pid: int) -> set[tuple[Path, int, int]]:
 
 
 def _excuse(pid: int, folder: Path, timeout: float) -> str:
-    """Return the reason why there is no file."""
+    """Return the reason why a process has written no file."""
     try:
         state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -167,10 +167,10 @@ class Row:
     """The communicator: the same text for all of its ranks."""
     collective: str
     round: int | None
-    """The newest round that this rank knows."""
+    """The newest round that this rank knows of."""
     state: str
     waiting: str
-    """The subject and duration of this rank's wait; empty if it does not wait in this collective."""
+    """What this rank waits for in this collective, and how long; empty if it does not wait."""
     not_arrived: tuple[int, ...]
     """Ranks with a record that have not arrived where this rank waits."""
     unknown: tuple[int, ...]
@@ -178,7 +178,7 @@ class Row:
 
 
 def rows(documents: Iterable[Document]) -> list[Row]:
-    """Return the rows of a table, by communicator, collective and rank."""
+    """Return the rows of a table, ordered by communicator, collective and rank."""
     groups: dict[str, dict[int, Record]] = defaultdict(dict)
     for document in documents:
         for record in document["communicators"]:
@@ -226,7 +226,7 @@ def _of(record: Record, number: int) -> dict[str, Any] | None:
 
 
 def _has_come(record: Record, number: int, wait: dict[str, Any]) -> bool:
-    """Whether this rank has done its part of another rank's wait."""
+    """Whether a waiting rank no longer waits for this one."""
     described = _of(record, number)
     if described is None:
         return False

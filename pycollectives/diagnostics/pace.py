@@ -1,4 +1,4 @@
-"""How fast the ranks of a running program are, from their flight records: step times, waits, and absent ranks."""
+"""The speed of a running program's ranks, from their flight records: step times, waits, and absent ranks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Pace:
     collective: str
     rank: int
     pid: int
-    step_s: float | None  # median seconds from one received round to the next; None with fewer than two
+    step_s: float | None  # median seconds from one received round to the next; None for fewer than two
     # share of this time from a call to its result, 0 to 1; includes work between `contribute` and `wait`
     waiting: float | None
-    # share of the rounds in all records without this rank's data; None if no record has contributors
+    # share of the rounds in all records that lack this rank's data; None if no record lists contributors
     absent: float | None
     behind: int  # rounds that another rank has received and this one has not
-    since_s: float  # since this rank's newest call
-    waits_for: str  # the present wait of the rank, such as "flush"; empty if it does not wait
+    since_s: float  # seconds since this rank's newest call
+    waits_for: str  # the subject of the rank's current wait, such as "flush"; empty if it does not wait
 
 
 def paces(documents: Iterable[Document]) -> list[Pace]:
-    """Return the paces of all ranks, by communicator, collective and rank."""
+    """Return the paces of all ranks, ordered by communicator, collective and rank."""
     groups: dict[str, list[Record]] = defaultdict(list)
     for document in documents:
         for record in document["communicators"]:
@@ -74,6 +74,6 @@ def _pace(group: str, name: str, number: int, record: Record, records: list[Reco
 
 
 def _received(record: Record, number: int) -> int:
-    """Return the number of rounds up to the newest that a rank has received."""
+    """Return the number of rounds up to the newest one that a rank has received."""
     given = (r["round"] + 1 for r in record["rounds"] if r["collective"] == number and r["state"] == "given")
     return max(given, default=0)

@@ -1,4 +1,4 @@
-"""Find the commit with which a result was made."""
+"""Find the commit that a result was made with."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout that contains this package or from which it was built; None if unknown.
+    """Return the commit of the checkout that contains this package, or that it was built from; None if unknown.
 
-    It ends with "-dirty" if the checkout has changed since the commit.
+    The result ends with "-dirty" if the checkout has changed since the commit.
     """
     return commit_of(Path(__file__).resolve().parents[2]) or _built_from()
 
@@ -17,7 +17,7 @@ def commit() -> str | None:
 def commit_of(top: Path) -> str | None:
     """Return the commit of the checkout with this top folder, with "-dirty" if it has changed; otherwise None.
 
-    A folder inside a checkout gives None: a package installed there need not belong to it.
+    A folder inside a checkout gives None, because a package installed there need not belong to the checkout.
     """
     try:
         if Path(_git(top, "rev-parse", "--show-toplevel")).resolve() != top.resolve():

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .traces import Event
 
-KINDS = {  # the beginning of a span's name: its label in the picture, its color and height
+KINDS = {  # the beginning of a span's name: its label, color and height in the picture
     "contribute": ("contribute", "tab:green", 0.8),
     "compute": ("compute", "mediumseagreen", 0.8),
     "wait": ("wait", "lightgrey", 0.8),
@@ -23,18 +23,18 @@ KINDS = {  # the beginning of a span's name: its label in the picture, its color
     "round": ("round", "black", 0.08),
 }
 LEAST_SHARE = 0.002  # the least width of a span, as a share of the picture
-NUMBERED_SHARE = 0.015  # the least width of a span with its number in it
+NUMBERED_SHARE = 0.015  # the least width of a span that shows its number
 
 
 def select(events: Sequence[Event], rounds: tuple[int, int]) -> list[Event]:
     """Return the events of rounds `rounds[0]` to `rounds[1]`, and those without a round that begin during them.
 
-    ValueError if there is none.
+    ValueError if there are none.
     """
     first, last = rounds
     of_rounds = [event for event in events if first <= event.get("args", {}).get("round", -1) <= last]
     if not of_rounds:
-        raise ValueError(f"the trace has no event of rounds {first} to {last}")
+        raise ValueError(f"the trace has no events of rounds {first} to {last}")
     begin = min(event["ts"] for event in of_rounds)
     end = max(event["ts"] + event["dur"] for event in of_rounds)
     between = [event for event in spans(events) if "round" not in event["args"] and begin <= event["ts"] <= end]
@@ -48,9 +48,9 @@ def spans(events: Sequence[Event]) -> list[Event]:
 
 
 def draw(events: Sequence[Event], path: Path, title: str = "") -> None:
-    """Draw the spans of a trace, microseconds from its first one, into an image in the format of its ending.
+    """Draw the spans of a trace into an image file, whose extension selects the format.
 
-    ValueError if the trace has no span; ImportError without Matplotlib.
+    ValueError if the trace has no spans; ImportError without Matplotlib.
     """
     known = [(kind, event) for event in spans(events) if (kind := _kind(event["name"]))]
     if not known:

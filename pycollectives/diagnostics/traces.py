@@ -1,4 +1,4 @@
-"""Traces of several ranks in one file.
+"""Joins the traces of several ranks into one file.
 
 With `PYC_TRACE=run.json` the engine writes `run.rankN.json` for every rank, in Chrome's trace format: an object whose
 `traceEvents` have the rank as process id and the collective as thread id.
@@ -17,7 +17,7 @@ Event = dict[str, Any]
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return the events of a file; `ValueError`, which names the file, if it is not a trace."""
+    """Return the events of a file; a `ValueError` names the file if it is not a trace."""
     return _read(path)[0]
 
 
@@ -36,7 +36,8 @@ def _read(path: Path) -> tuple[list[Event], dict[str, Any]]:
 def merge(paths: Sequence[Path], out: Path) -> int:
     """Write the events of all files into one, for chrome://tracing or ui.perfetto.dev; return their number.
 
-    Times are from each process's monotonic clock, comparable only between ranks of one node. Raises as `read_run`.
+    Times are from each process's monotonic clock, so only times of ranks on one node are comparable. Raises the same
+    errors as `read_run`.
     """
     merged = read_run(paths)
     out.write_text(json.dumps({"traceEvents": merged}) + "\n")
@@ -44,7 +45,7 @@ def merge(paths: Sequence[Path], out: Path) -> int:
 
 
 def read_run(paths: Sequence[Path]) -> list[Event]:
-    """Return the events of all files of one run; ValueError for two files of a rank, or of different runs."""
+    """Return the events of all files of one run; ValueError if two are of the same rank or different runs."""
     merged: list[Event] = []
     origin: dict[Any, Path] = {}
     groups: dict[Any, tuple[Any, Path]] = {}  # by communicator
@@ -53,7 +54,7 @@ def read_run(paths: Sequence[Path]) -> list[Event]:
         if "group" in source:
             group, first = groups.setdefault(source.get("communicator"), (source["group"], path))
             if group != source["group"]:
-                raise ValueError(f"{path}: of another run than {first}: expected files of one run")
+                raise ValueError(f"{path}: from a different run than {first}: expected files of one run")
         for rank in {event["pid"] for event in events}:
             if (key := (source.get("communicator"), rank)) in origin:
                 raise ValueError(f"{path}: rank {rank} appears twice, first in {origin[key]}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..topology.graph import Topology
 
 LONGEST_GAP = 1 << 16
-"""Limit of `max_ig`: more sub-queues than fit into memory."""
+"""Limit of `max_ig`, far above the number of sub-queues that fit into memory."""
 
 
 def _topology(topology: Topology | str) -> Topology:
@@ -48,7 +48,7 @@ def _max_ig(iterations: int) -> int:
 
 def _mode(mode: Mode | str) -> Any:
     if not isinstance(mode, str) and (not isinstance(mode, Mode) or type(mode) is Mode):
-        raise TypeError(f"mode: expected one such as Standard(), BackupWorkers(1) or 'backup:1', got {mode!r}")
+        raise TypeError(f"mode: expected a mode such as Standard(), BackupWorkers(1) or 'backup:1', got {mode!r}")
     return mode
 
 
@@ -71,21 +71,21 @@ class HopArguments(Arguments):
         The graph along which ranks send updates: a connected graph of `pycollectives.topology`, or its name. Averages
         are plain means; they keep the mean over ranks if all ranks have the same number of neighbors (section 3.1).
     max_ig
-        The largest number of iterations that a rank can be ahead of an out-neighbor, at least 1, by token queues
-        (section 4.2). A rank allocates memory for max_ig + 1 updates of each in-neighbor and, if it has out-neighbors
-        on other nodes, for max_ig + 1 copies of its own update.
+        The largest number of iterations, at least 1, by which a rank can be ahead of an out-neighbor, enforced by token
+        queues (section 4.2). A rank allocates memory for max_ig + 1 updates from each in-neighbor and, if it has
+        out-neighbors on other nodes, for max_ig + 1 copies of its own update.
     mode
         The updates for which a rank waits: `Standard()` (default), `NotifyAck()`, `BackupWorkers(n)`,
         `BoundedStaleness(s)` or `Hybrid(n, s)` of `pycollectives.hop`; or a string for `pycollectives.hop.parse`, such
         as "backup:1" or "skip:10".
     skip
         `Skip(max_jump, trigger)`: a rank that is far behind skips iterations (section 5). Default: None. Not allowed
-        under `Standard()` and `NotifyAck()`, where no rank is far behind.
+        with `Standard()` and `NotifyAck()`, where no rank is far behind.
     computation
         "parallel": ranks send their updates before they compute gradients, so that messages travel during the
-        computation. "serial": they send them afterwards, with the gradients applied (section 3.2).
+        computation. "serial": they send updates afterwards, with the gradients applied (section 3.2).
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -104,7 +104,7 @@ class HopArguments(Arguments):
     )
 
     def __attrs_post_init__(self) -> None:
-        """Resolve a string with `mode` and `skip`, and check both against the graph and each other."""
+        """Resolve a string into `mode` and `skip`, and check both against the graph and each other."""
         if isinstance(self.mode, str):
             mode, skip = _parsed(self.mode, self.skip)
             object.__setattr__(self, "mode", mode)
@@ -124,7 +124,7 @@ class HopArguments(Arguments):
     def for_engine(self, members: Sequence[int] = ()) -> dict[str, Any]:
         """Return the arguments as the engine takes them.
 
-        After deaths, `members` are the ranks that are left, and the engine numbers them from 0.
+        After deaths, `members` are the survivors, and the engine numbers them from 0.
         """
         graph, mode = self.topology, self.mode.engine_arguments(self.topology.size)
         if 0 < len(members) < graph.size:
@@ -146,7 +146,7 @@ class HopArguments(Arguments):
 
 
 def _parsed(text: str, skip: Skip | None) -> tuple[Mode, Skip | None]:
-    """Return the mode and `skip` of a text; `ValueError` if `skip` is given twice."""
+    """Return the mode and `skip` that a string describes; `ValueError` if `skip` is given twice."""
     try:
         mode, named_skip = parse(text)
     except ValueError as error:
@@ -182,7 +182,7 @@ def _tokens(tokens: int) -> int:
 
 @attrs.frozen
 class UpdateQueueArguments(Arguments):
-    """Make an `UpdateQueue` of one rank, for schemes of your own; collective.
+    """Make an `UpdateQueue` owned by one rank, for your own schemes; collective.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class UpdateQueueArguments(Arguments):
     max_ig
         At least 1: the queue has max_ig + 1 slots for each sender.
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -217,7 +217,7 @@ class UpdateQueueArguments(Arguments):
 
 @attrs.frozen
 class TokenQueueArguments(Arguments):
-    """Make a `TokenQueue` between two ranks, for schemes of your own; collective.
+    """Make a `TokenQueue` between two ranks, for your own schemes; collective.
 
     Parameters
     ----------
@@ -226,9 +226,9 @@ class TokenQueueArguments(Arguments):
     taker
         The rank that takes them out.
     tokens
-        The initial number of tokens, at least 0; max_ig in Hop.
+        The initial number of tokens, at least 0. Hop uses max_ig.
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -240,6 +240,5 @@ class TokenQueueArguments(Arguments):
     tokens: int = attrs.field(default=5, kw_only=True, converter=_tokens)
 
     def __attrs_post_init__(self) -> None:
-        """Check that there are two ranks."""
         if self.owner == self.taker:
             raise ValueError(f"taker: expected a rank other than the owner, {self.owner}")

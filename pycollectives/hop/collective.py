@@ -1,4 +1,4 @@
-"""Hop: each rank has a model, which it averages with the updates of its neighbors that have arrived."""
+"""Hop: each rank has a model, which it averages with the neighbors' updates that have arrived."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class HopStatistics(Statistics):
     iterations
         Iterations that ended with `step`.
     jumps
-        Jumps to an iteration later than the next.
+        Jumps past the next iteration.
     skipped
-        Iterations that the jumps left out.
+        Iterations that jumps skipped.
     received
         Updates of neighbors that were averaged.
     stale
-        Updates that arrived and were discarded, because they were too late or a newer one had arrived.
+        Updates that were discarded because they arrived too late, or after a newer one.
     unsent
         Updates that were not sent, because the receiver was already past their iteration (section 6.2).
     """
@@ -62,8 +62,8 @@ class Hop(Collective[HopArguments]):
     at most `max_ig` iterations ahead of each out-neighbor, so that update queues never overflow. (Luo et al., "Hop:
     Heterogeneity-aware Decentralized Training", ASPLOS 2019, Figs 4, 7, 8 and 9.)
 
-    One thread at a time may call it. Ranks may make different numbers of iterations: a rank that leaves takes part in
-    no further iteration, and its neighbors continue without it.
+    One thread at a time may call it. Ranks may make different numbers of iterations: after a rank leaves, its neighbors
+    continue without it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -96,7 +96,7 @@ class Hop(Collective[HopArguments]):
     def iterations(self, steps: int, *, timeout: float | None = None) -> Iterator[int]:
         """Iterate over the next iterations; call `step` once in each. A later call continues where this one ended.
 
-        Before each iteration it waits for tokens of the out-neighbors, and before a jump also for updates.
+        Each iteration waits for tokens from the out-neighbors before it begins, and a jump also for updates.
 
         Parameters
         ----------
@@ -116,10 +116,10 @@ class Hop(Collective[HopArguments]):
         ValueError, TypeError
             An argument is refused.
         StallError
-            An iteration does not begin in time. The text names the neighbors and their missing steps. A new call
+            An iteration does not begin in time. The message names the neighbors and their missing steps. A new call
             continues.
         RankFailedError
-            Ranks have died; the text names them.
+            Ranks have died; the message names them.
         RuntimeError
             `step` was not called in the last iteration, or another thread is in a call of this object.
         ClosedError
@@ -135,7 +135,7 @@ class Hop(Collective[HopArguments]):
             yield self._collective.enter(end - 1, timeout=limit)
 
     def step(self, delta: BufferSpec, *, timeout: float | None = None) -> None:
-        """End the iteration: average the parameters with those of the neighbors, and add `delta`.
+        """End the iteration: average the parameters with the neighbors', and add `delta`.
 
         In the parallel graph, parameters = average + delta, where the average is over the parameters at the beginning
         of the iteration. In the serial graph, parameters = average of (parameters + delta) (section 3.2).
@@ -153,10 +153,10 @@ class Hop(Collective[HopArguments]):
         ValueError, TypeError, BufferError
             `delta` has a wrong count or dtype, is not a buffer, or is not contiguous. Nothing is sent.
         StallError
-            Not done in time. The text names the neighbors and their missing steps. Call `step` again with the same
-            `delta`: it is added once.
+            The step is not complete in time. The message names the neighbors and their missing steps. Call `step` again
+            with the same `delta`: it is added only once.
         RankFailedError
-            Ranks have died; the text names them.
+            Ranks have died; the message names them.
         RuntimeError
             No iteration has begun, or another thread is in a call of this object.
         ClosedError
@@ -169,7 +169,7 @@ class Hop(Collective[HopArguments]):
 
     @property
     def parameters(self) -> Array:
-        """This rank's model, an array of the shape and dtype of `initial`.
+        """This rank's model: an array with the shape and dtype of `initial`.
 
         It is always the same read-only array; `iterations` and `step` change its values.
         """
@@ -177,7 +177,7 @@ class Hop(Collective[HopArguments]):
 
     @property
     def iteration(self) -> int:
-        """The iteration that this rank is in, from 0. A rank that replaces a dead one begins with a survivor's."""
+        """This rank's current iteration, from 0. A rank that replaces a dead one begins at a survivor's iteration."""
         return self._collective.iteration
 
     @property
@@ -189,8 +189,8 @@ class Hop(Collective[HopArguments]):
         """Return this rank's counters; local, without communication.
 
         `memory_bytes` counts the buffers of updates to and from this rank, which are allocated at creation and touched
-        as they are used: (max_ig + 1) updates of each in-neighbor, (max_ig + 1) of its own if it has out-neighbors on
-        other nodes, and a description of them: 72 bytes for each update that it can receive, 128 for each in-neighbor,
+        when first used: (max_ig + 1) updates from each in-neighbor, and (max_ig + 1) of its own if it has out-neighbors
+        on other nodes. To this it adds 72 bytes for each update that the rank can receive, 128 for each in-neighbor,
         and at most 12 KiB.
         """
         return HopStatistics(**self._collective.statistics())
@@ -207,12 +207,12 @@ class Hop(Collective[HopArguments]):
 
     @property
     def skip(self) -> Skip | None:
-        """The rule for skipping iterations; None: never."""
+        """The rule for skipping iterations; None if none are skipped."""
         return self._arguments.skip
 
     @property
     def max_ig(self) -> int:
-        """The largest number of iterations that a rank can be ahead of an out-neighbor."""
+        """The largest number of iterations by which a rank can be ahead of an out-neighbor."""
         return self._arguments.max_ig
 
     @property

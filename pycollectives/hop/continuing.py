@@ -1,7 +1,7 @@
 """Hop on a communicator with `on_failure="continue"`.
 
-The neighbors of a dead rank become neighbors of each other. A rank that is behind the furthest survivor takes its
-iterations without neighbors until it is in the same one. In them it only adds its changes.
+The neighbors of a dead rank become neighbors of each other. A rank that is behind the furthest survivor catches up in
+iterations without neighbors, in which it only adds its own changes.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def engine_side(context: Context, model: Array, deadline: Deadline, options: dic
 
 
 class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
-    """The calls of the engine's Hop, which recover if a rank has died."""
+    """Calls of the engine's Hop that recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: HopArguments, deadline: Deadline, *, model: Array) -> None:
-        self._model = model  # the engine changes it
-        self._kept = model.copy()  # between calls
+        self._model = model  # the array that the engine changes
+        self._kept = model.copy()  # its values between calls
         self._is_in_iteration = False
-        self._last = 0  # of the newest `enter`
-        self._counts: dict[str, Any] = {}  # of former collectives
-        self._counted: dict[str, Any] = {}  # of the engine's collective, between calls
+        self._last = 0  # argument of the newest `enter`
+        self._counts: dict[str, Any] = {}  # counters of former collectives
+        self._counted: dict[str, Any] = {}  # counters of the engine's collective, between calls
         self._caught_up = 0  # iterations that this rank has taken without neighbors
-        self._first = 0  # iteration with which the engine's collective began
+        self._first = 0  # the first iteration of the engine's collective
         self.iteration = 0
-        self._next = 0  # the iteration after the newest that has ended
+        self._next = 0  # the iteration after the newest complete one
         self.received: list[tuple[int, int]] = []
         super().__init__(context, arguments, deadline)
 
@@ -103,7 +103,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         self._run(action, deadline)
 
     def _keep(self, core: _core.Hop) -> None:
-        """Keep the state between calls, to which a recovery returns."""
+        """Keep the state between calls, which a recovery restores."""
         np.copyto(self._kept, self._model)
         self._counted = core.statistics()
 
@@ -122,7 +122,7 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
         return {"left": self._left, "iteration": self.iteration if self._is_in_iteration else self._next}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its own model. Newcomers begin at the iteration of the donor."""
+        """See `Recoverable.fill`. Each survivor keeps its own model. Newcomers begin at the donor's iteration."""
         del deadline
         self._first = max(state["iteration"] for state in states if not state["left"])
         if self._membership.is_joining:
@@ -143,7 +143,6 @@ class ContinuingHop(Continuing["HopArguments", "_core.Hop"]):
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the engine's collective and of the former ones together."""
         counts = self._counts if self._core is None else self._with(self._core.statistics())
         return counts | {"iterations": counts["iterations"] + self._caught_up}
 

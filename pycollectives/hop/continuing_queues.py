@@ -1,8 +1,7 @@
 """Queues on a communicator with `on_failure="continue"`.
 
-A queue with a dead rank is like a queue that this rank has left. Between survivors no token and no update is lost, or
-counted twice. Each sender keeps the updates that the owner may not have dequeued. After a death the owner receives
-those that it does not have.
+A dead rank counts as one that has left the queue. Between survivors, no token or update is lost or counted twice. Each
+sender keeps the updates that the owner may not have dequeued. After a death, the owner receives those that it lacks.
 """
 
 from __future__ import annotations
@@ -30,15 +29,14 @@ CoreT = TypeVar("CoreT", bound="_core.TokenQueue | _core.UpdateQueue")
 
 
 NOT_DONE = (StallError, ClosedError, RankFailedError, ValueError, TypeError, RuntimeError)
-"""Errors of the engine after which a call has done nothing. Any other one is a signal handler's, at any moment."""
+"""Engine errors after which a call has done nothing. Any other error is a signal handler's, raised at any moment."""
 
 
 class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
     """The common part of both queues."""
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
-        self._waited = 0.0  # in former collectives
+        self._waited = 0.0  # seconds in former collectives
         super().__init__(context, arguments, deadline)
 
     def remake(self, arguments: ArgumentsT, deadline: Deadline) -> None:
@@ -47,13 +45,13 @@ class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
         super().remake(self._arguments, deadline)
 
     def _stop(self) -> None:
-        """Leave the engine's collective to the recovery."""
+        """Drop the engine's collective, which the recovery replaces."""
         if self._core is not None:
             self._waited += self._core.statistics()["waited"]
             self._core = None
 
     def _unused(self, deadline: Deadline) -> Any:
-        """Make an engine's collective that moves nothing, if the queue has lost its ranks."""
+        """Make an engine's collective that moves no data, for a queue whose ranks have died."""
         from ..support.native import core
 
         return core.UpdateQueue(
@@ -72,15 +70,14 @@ class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
         return rank in self._members
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the engine's collective and of the former ones together."""
         counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {"waited": counts["waited"] + self._waited}
 
 
 class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueue"]):
-    """The calls of the engine's token queue, which recover if a rank has died."""
+    """Calls of the engine's token queue that recover if a rank has died."""
 
-    _tokens: int | None = None  # with which the next engine's queue begins
+    _tokens: int | None = None  # initial tokens of the next engine's queue
     _enqueued = 0  # by this rank
     _dequeued = 0
 
@@ -106,7 +103,7 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         )
 
     def enqueue(self, tokens: int) -> None:
-        """As the engine's. The tokens for a dead taker are lost."""
+        """Enqueue as the engine does. Tokens for a dead taker are lost."""
 
         def action() -> None:
             self._check_not_left()
@@ -122,7 +119,7 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         self._run(action, self.deadline(None))
 
     def dequeue(self, tokens: int, *, timeout: float | None = None) -> None:
-        """As the engine's. A dead owner gives any number of tokens."""
+        """Dequeue as the engine does. A dead owner provides any number of tokens."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -139,7 +136,7 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         self._run(action, deadline)
 
     def size(self) -> int:
-        """As the engine's. If one of the two ranks is dead, the number is the survivor's last one."""
+        """Return the number of tokens; if one of the two ranks is dead, the survivor's last known number."""
         core = self._core
         if core is None or not self._is_whole:
             assert self._tokens is not None
@@ -149,7 +146,6 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         if self._core is not None and self._is_whole and self._rank in (self._arguments.owner, self._arguments.taker):
             self._tokens = self._core.size()  # for `size`, if the other one is dead
@@ -157,18 +153,17 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         return {"left": self._left, "change": self._enqueued - self._dequeued}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`."""
         del deadline
         members = self._membership.members
         if self._arguments.owner in members and self._arguments.taker in members:
-            # Not below 0: an owner that has left gives any number.
+            # Not below 0, because an owner that has left provides any number.
             self._tokens = max(0, self._arguments.tokens + sum(state["change"] for state in states))
 
 
 class Tag(NamedTuple):
-    """An update's iteration, and how many of this iteration the sender has enqueued, with this one.
+    """An update's iteration, and its number among the sender's updates of this iteration, from 1.
 
-    Tags of one sender ascend.
+    The tags of one sender ascend.
     """
 
     iteration: int
@@ -176,7 +171,7 @@ class Tag(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """An update in the memory of its sender, or of its owner."""
+    """An update that its sender or the queue's owner keeps."""
 
     tag: Tag
     sender: int
@@ -184,22 +179,21 @@ class Kept(NamedTuple):
 
 
 class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQueue"]):
-    """The calls of the engine's update queue, which recover if a rank has died.
+    """Calls of the engine's update queue that recover if a rank has died.
 
-    The engine's queue has max_ig + 1 slots for each sender. Updates use a slot one after the other. Before the sender
-    can enqueue another one, the owner has dequeued or discarded the slot's update before last, so a sender keeps two
-    updates for each slot. For each slot, the owner notes the newest update that it has dequeued.
+    The engine's queue has max_ig + 1 slots for each sender, and a slot holds one update at a time. When a sender can
+    enqueue the next one, the owner has dequeued or discarded the slot's update before the last. A sender therefore
+    keeps two updates for each slot. For each slot, the owner notes the newest update that it has dequeued.
     """
 
     def __init__(self, context: Context, arguments: UpdateQueueArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         self._slots = arguments.max_ig + 1
         self._newest: dict[int, Tag] = {}  # on a sender, by slot
         self._kept: dict[int, list[Kept]] = {}  # on a sender, by slot: at most two, ascending
         self._last = 0  # iteration on a sender
         self._dequeued: dict[tuple[int, int], Tag] = {}  # on the owner, by sender and slot
-        self._received: list[Kept] = []  # on the owner: dequeued from former collectives, and not by its caller
-        self._oldest = 0  # on the owner: earlier iterations are stale
+        self._received: list[Kept] = []  # on the owner: received, but not yet dequeued by the caller
+        self._oldest = 0  # on the owner: updates of earlier iterations are stale
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.UpdateQueue:
@@ -223,7 +217,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     # ------------------------------------------------------------------------------------------------ a sender
 
     def enqueue(self, update: Array, iteration: int, *, timeout: float | None = None) -> None:
-        """As the engine's. An update for a dead owner is discarded."""
+        """Enqueue as the engine does. An update for a dead owner is discarded."""
         deadline = self.deadline(timeout)
         if iteration < self._last:
             raise ValueError(
@@ -259,7 +253,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     def dequeue(
         self, m: int, iteration: int | None, sender: int | None, *, timeout: float | None = None
     ) -> list[tuple[Array, int, int]]:
-        """As the engine's. Updates of a dead sender that were not dequeued are lost."""
+        """Dequeue as the engine does. Updates of a dead sender that were not dequeued are lost."""
         deadline = self.deadline(timeout)
 
         def action() -> list[tuple[Array, int, int]]:
@@ -281,7 +275,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     def _receive_missing(
         self, core: _core.UpdateQueue, m: int, here: int, iteration: int | None, sender: int | None, deadline: Deadline
     ) -> None:
-        """Wait until `m` updates have been received. `here` is their present number."""
+        """Wait until `m` updates have been received; `here` of them have been."""
         if sender is not None and not self._is_alive(sender):
             if here < m:
                 text = f"expected {m} updates, got {here}, and rank {sender} is dead"
@@ -300,7 +294,6 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     def _receive(
         self, core: _core.UpdateQueue, m: int, iteration: int | None, position: int | None, timeout: float
     ) -> None:
-        """Dequeue from the engine's collective."""
         for values, found, place in core.dequeue(m, iteration, position, timeout=timeout):
             sender, slot = self._members[place], found % self._slots
             newest = self._dequeued.get((sender, slot))
@@ -309,7 +302,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
             self._received.append(Kept(tag, sender, values))
 
     def size(self, iteration: int | None, sender: int | None) -> int:
-        """As the engine's."""
+        """Return the number of updates, including those kept here."""
         received = sum(_matches(each, iteration, sender) for each in self._received)
         core, position = self._core, self._position_of(sender)
         if core is None or (sender is not None and position is None):
@@ -322,7 +315,6 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     # ------------------------------------------------------------------------------------------------ recovering
 
     def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
-        """See `Recoverable.read_state`."""
         del lost
         self._stop()
         return {
@@ -334,7 +326,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
         }
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. The owner receives the updates of the survivors that it does not have."""
+        """See `Recoverable.fill`. The owner receives the survivors' updates that it lacks."""
         of_owner = next((state for state in states if state["rank"] == self._arguments.owner), None)
         if of_owner is None or of_owner["left"]:
             return
@@ -361,14 +353,13 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
                 self._dequeued[sender, tag.iteration % self._slots] = tag
 
     def resume(self) -> None:
-        """See `Recoverable.resume`."""
         super().resume()
-        self._kept.clear()  # the owner has all
+        self._kept.clear()  # the owner has them all
         if self._core is not None and not self._left and self._rank == self._arguments.owner:
             self._core.dequeue(0, self._oldest, None, timeout=0.0)  # earlier updates are stale
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters, with the memory of kept updates."""
+        """Return the counters; `memory_bytes` includes kept updates."""
         counts, kept = super().statistics(), sum(each.values.nbytes for each in [*self._all_kept, *self._received])
         return counts | {"memory_bytes": counts["memory_bytes"] + kept}
 

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.NDArray[np.float64]:
     """Return the upper bound of Iter(i) - Iter(j) at any time, for each pair of ranks: Hop, Table 1.
 
-    With length(i -> j) for the least number of edges from i to j, the bound is
+    If length(i -> j) is the least number of edges from i to j, the bound is
 
     - length(j -> i) in `Standard` mode, which is Theorem 1;
     - min(length(j -> i), 2 length(i -> j)) under `NotifyAck`;
     - (s + 1) length(j -> i) under `BoundedStaleness(s)`;
     - none under `BackupWorkers` and `Hybrid`;
 
-    and, with token queues, at most max_ig length(i -> j), which is Theorem 2. Skipped iterations do not change it.
+    and, with token queues, at most max_ig length(i -> j), which is Theorem 2. Skipped iterations do not change the
+    bound.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.
     mode
         One of this package's modes, or a string such as "backup:1"; a "+skip" in it has no effect.
     max_ig
-        Lead that the token queues allow, at least 1. None: without token queues; `Communicator.hop` always has them.
+        The lead that token queues allow, at least 1. None: no token queues; `Communicator.hop` always has them.
 
     Returns
     -------
@@ -46,7 +47,7 @@ def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.
     Raises
     ------
     ValueError, TypeError
-        `max_ig` or the string of a mode is refused.
+        `max_ig` or a mode's string is refused.
 
     >>> import pycollectives as pc
     >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.hop.BackupWorkers(1), max_ig=5)[0]

@@ -38,7 +38,7 @@ _BACKUP = {"check": _checked_backup, "engine": "backup"}
 
 @dataclass(frozen=True)
 class Mode(Declared):
-    """Base of the modes; not a mode itself."""
+    """Base class of the modes; not a mode itself."""
 
     acknowledges: ClassVar[bool] = False
     """Whether updates are acknowledged."""
@@ -48,17 +48,17 @@ class Mode(Declared):
         return self._declared().get("backup", 0)  # type: ignore[no-any-return]
 
     def backup_of(self, rank: int) -> int:
-        """Return the number of in-neighbors of a rank whose update may be missing: N_buw of Fig. 8."""
+        """Return the number of a rank's in-neighbors whose updates may be missing: N_buw of Fig. 8."""
         return self._backup if isinstance(self._backup, int) else self._backup[rank]
 
     def check_size(self, size: int) -> None:
-        """Raise ValueError if the mode is for another number of ranks."""
+        """Raise ValueError if the mode is for a different number of ranks."""
         if not isinstance(self._backup, int) and len(self._backup) != size:
             raise ValueError(f"{self!r}: expected a number for each of {size} ranks, got {len(self._backup)}")
 
     @property
     def staleness(self) -> int | None:
-        """The largest age of an update in iterations; None if all updates must be of the same iteration."""
+        """The largest age of an update in iterations; None if all updates must be of the current iteration."""
         return self._declared().get("staleness")
 
     @property
@@ -76,7 +76,7 @@ class Mode(Declared):
 
 @dataclass(frozen=True)
 class Standard(Mode):
-    """Wait for the update of the same iteration of every in-neighbor: Hop, section 4.1.
+    """Wait for every in-neighbor's update of the same iteration: Hop, section 4.1.
 
     >>> Standard()
     Standard()
@@ -87,8 +87,8 @@ class Standard(Mode):
 class NotifyAck(Mode):
     """Send an update only after all out-neighbors have acknowledged the last one: Hop, section 3.3.
 
-    This older scheme is for comparison. It keeps neighbors within 2 iterations of each other, which leaves no room for
-    the other modes.
+    This older scheme is for comparison. It keeps neighbors within 2 iterations of each other, which leaves the other
+    modes no room.
 
     >>> NotifyAck()
     NotifyAck()
@@ -99,15 +99,16 @@ class NotifyAck(Mode):
 
 @dataclass(frozen=True)
 class BackupWorkers(Mode):
-    """Wait for the updates of the same iteration of all in-neighbors but `n`: Hop, section 4.3.
+    """Wait for the updates of the same iteration from all in-neighbors but `n`: Hop, section 4.3.
 
-    All updates that arrive in time are averaged; later ones are discarded. Use it for ranks that are slow occasionally.
+    All updates that arrive in time are averaged; later ones are discarded. Use this mode if ranks are occasionally
+    slow.
 
     Parameters
     ----------
     n
-        At least 1, at most the number of in-neighbors of each rank; or a sequence with a number for each rank, which
-        may be 0.
+        At least 1 and at most the number of in-neighbors of each rank; or a sequence of numbers, one for each rank,
+        which may be 0.
 
     >>> BackupWorkers(1)
     BackupWorkers(n=1)
@@ -140,12 +141,12 @@ class BoundedStaleness(Mode):
 
 @dataclass(frozen=True)
 class Hybrid(Mode):
-    """Combine `BoundedStaleness(s)` with `BackupWorkers(n)`: `n` in-neighbors may be older than `s`. Hop, Table 1.
+    """Combine `BoundedStaleness(s)` with `BackupWorkers(n)`: `n` updates may be older than `s`. Hop, Table 1.
 
     Parameters
     ----------
     n
-        The number of in-neighbors for which a rank does not wait, as of `BackupWorkers`.
+        The number of in-neighbors for which a rank does not wait, as for `BackupWorkers`.
     s
         The largest age of the other in-neighbors' updates in iterations, at least 0.
 
@@ -162,13 +163,13 @@ class Skip(Declared):
     """Let a rank that is far behind skip iterations: Hop, section 5.
 
     At the end of an iteration, a rank that is more than `trigger` iterations behind all of its out-neighbors jumps
-    ahead by at most `max_jump` iterations, and not beyond any of them. Before the jump it averages its parameters with
-    updates of the iteration before its target. Use it for ranks that are always slow.
+    ahead by at most `max_jump` iterations, and not beyond any of them. Before the jump, it averages its parameters with
+    updates of the iteration before the target. Use it for ranks that are always slow.
 
     Parameters
     ----------
     max_jump
-        The largest advance in iterations, at least 1; 1 is no jump.
+        The largest advance in iterations, at least 1. 1 means no jump.
     trigger
         The lag in iterations above which a rank jumps, at least 1.
 
@@ -221,7 +222,7 @@ def parse(text: str) -> tuple[Mode, Skip | None]:
     skips = [part.removeprefix("skip:") for part in more]
     if kind is None or len(skips) > 1 or not all(number.isdecimal() for number in (*numbers, *skips)):
         raise ValueError(
-            f"expected standard, notify-ack, backup:N, staleness:S or hybrid:N:S, with or without +skip:J, or skip:J, "
+            f"expected standard, notify-ack, backup:N, staleness:S or hybrid:N:S, optionally with +skip:J, or skip:J, "
             f"got {text!r}"
         )
     return kind(*map(int, numbers)), Skip(int(skips[0])) if skips else None

@@ -15,7 +15,7 @@ ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 
 
 class Queue(Collective[ArgumentsT]):
-    """Base of both queues. When the owner leaves, the queued entries are lost."""
+    """Base class of both queues. When the owner leaves, the queued entries are lost."""
 
     def statistics(self) -> Statistics:
         return Statistics(**self._collective.statistics())  # type: ignore[attr-defined]
@@ -23,4 +23,4 @@ class Queue(Collective[ArgumentsT]):
     def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:
         if self._context.communicator.rank not in ranks:
             named = ", ".join(map(str, ranks))
-            raise RuntimeError(f"{self.name}: {call} is for {what}, rank {named}, not for this one")
+            raise RuntimeError(f"{self.name}: {call} is for {what}, rank {named}, not for this rank")

@@ -1,4 +1,4 @@
-"""Update queues (Hop, section 4.1), for schemes of your own."""
+"""Update queues (Hop, section 4.1), for your own schemes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
 
     Made by `Communicator.update_queue`. It has max_ig + 1 slots for each sender, allocated at creation. The update of
     iteration k goes to slot k modulo (max_ig + 1) (Luo et al., "Hop", ASPLOS 2019, sections 4.1 and 6.1). After the
-    owner has asked for updates of iteration k, earlier ones are stale: they are discarded in the queue or before they
-    are sent (section 6.2).
+    owner has asked for updates of iteration k, earlier ones are stale: they are discarded from the queue, or before
+    they are sent (section 6.2).
 
     One thread at a time may call it. A sender on the owner's node copies the update into the slot. A sender on another
     node keeps a copy until the owner's engine has taken it.
@@ -74,7 +74,6 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
     _collective: _core.UpdateQueue
 
     def __init__(self, context: Context, arguments: UpdateQueueArguments, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
         from ..support.native import core
 
         super().__init__(context, arguments, deadline)
@@ -99,7 +98,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
     def enqueue(self, update: BufferSpec, iteration: int, *, timeout: float | None = None) -> None:
         """Put an update into the queue; only senders may call it.
 
-        The call waits for the owner only if the slot still contains the update from max_ig + 1 iterations earlier, and
+        The call waits for the owner only if the slot still contains the update from max_ig + 1 iterations earlier and
         that update is not stale. A stale update is discarded, and so is an update for an owner that has closed the
         queue.
 
@@ -108,7 +107,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         update
             C-contiguous host memory of the count and dtype of `like`. It is copied, so you may change it afterwards.
         iteration
-            The iteration in which it was generated, at least 0. With `on_failure="continue"`, at least that of this
+            The iteration in which it was generated, at least 0. With `on_failure="continue"`, not less than for this
             rank's last update.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
@@ -118,7 +117,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         ValueError, TypeError, BufferError
             `update` has a wrong count or dtype. Nothing is sent.
         StallError
-            The slot is not free in time; the text names the owner.
+            The slot is not free in time; the message names the owner.
         RuntimeError
             This rank is not a sender, or another thread is in a call of this object.
         ClosedError
@@ -138,14 +137,14 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
     def dequeue(
         self, m: int, iteration: int | None = None, sender: int | None = None, *, timeout: float | None = None
     ) -> list[Update]:
-        """Take out `m` updates with the given tags; waits until they have arrived. Only the owner may call it.
+        """Wait until `m` updates with the given tags have arrived, and take them out; only the owner may call it.
 
         Parameters
         ----------
         m
-            The number of updates: at least 0, at most one per sender for each of max_ig + 1 iterations.
+            The number of updates: at least 0, and at most one per sender for each of max_ig + 1 iterations.
         iteration, sender
-            Take only updates of this iteration and this sender; None: of any. Updates older than `iteration` are
+            Take only updates of this iteration and from this sender; None: any. Updates older than `iteration` are
             discarded.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
@@ -158,9 +157,9 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, or this rank has asked for a later iteration before.
+            An argument is refused, or this rank has already asked for a later iteration.
         StallError
-            Fewer updates arrive in time; the text names the senders and the iteration. No update is taken out.
+            Fewer updates arrive in time; the message names the senders and the iteration. No update is taken out.
         ClosedError
             All senders that could have sent more have left, or this rank has left.
         RuntimeError
@@ -183,7 +182,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         Parameters
         ----------
         iteration, sender
-            Count only updates of this iteration and this sender; None: of any.
+            Count only updates of this iteration and from this sender; None: any.
         """
         return self._collective.size(*self._tags(iteration, sender, "size"))
 

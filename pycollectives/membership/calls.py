@@ -1,4 +1,4 @@
-"""What a communicator shows of its members, and the calls of the application that concern them."""
+"""The members of a communicator as the application sees them, and its calls that concern them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["close_engine", "end_newcomer", "epoch", "members", "on_change", "on_
 
 
 def close_engine(comm: Communicator, deadline: Deadline) -> None:
-    """Close the engine of a communicator; collective. After a death continue, unless all ranks have closed."""
+    """Close the engine of a communicator; collective. After a death, recover unless all ranks have closed."""
 
     def close() -> None:
         engine = comm._engine
@@ -35,7 +35,7 @@ def close_engine(comm: Communicator, deadline: Deadline) -> None:
 
 
 def end_newcomer(comm: Communicator) -> None:
-    """End the process of a newcomer that leaves before it has joined; the survivors must not see it leave."""
+    """End the process of a newcomer that leaves before it has joined: to the survivors, it must not have left."""
     if comm._membership is not None:
         comm._membership.end_newcomer()
 
@@ -58,12 +58,13 @@ def epoch(comm: Communicator) -> int:
 def on_change(comm: Communicator, callback: Callable[[MembershipChange], None]) -> None:
     """Register a callback for changes of the members, with `on_failure="continue"`.
 
-    Each member calls it in the application's thread, within the call that continues after a death. It must not raise.
+    Each member runs the callback in the application's thread, within the call that continues after a death. It must not
+    raise.
 
     Parameters
     ----------
     callback
-        A function of a `pycollectives.membership.MembershipChange`.
+        A function that takes a `pycollectives.membership.MembershipChange`.
 
     Raises
     ------
@@ -82,18 +83,19 @@ def on_change(comm: Communicator, callback: Callable[[MembershipChange], None]) 
 def state(comm: Communicator, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
     """Pass the state of the program to ranks that replace dead ones, with `spares` or `respawn` of `Communicator`.
 
-    Make this call on every rank, after the collectives are created, and before the loop that the state describes. A
-    rank that replaces a dead one calls `restore` with the result of `provide` on the lowest survivor. Other ranks
-    register `provide`, which is called in the application's thread, within the call that continues after a death.
-    Several calls are restored in the same order.
+    Make this call on every rank, after the collectives are created and before the loop that the state describes. On a
+    rank that replaces a dead one, it calls `restore` with the result of `provide` on the lowest survivor. On other
+    ranks, it registers `provide`, which runs in the application's thread, within the call that continues after a death.
+    If you make several such calls, make them in the same order on all ranks.
 
     Parameters
     ----------
     provide
-        Returns arrays and objects that can be pickled, such as a dictionary of the model and the number of the step.
-        With such ranks, `state` calls it once, to find errors. It must not raise, or call this communicator.
+        A function that returns arrays and objects that can be pickled, such as a dictionary of the model and the number
+        of the step. If dead ranks are replaced, `state` also calls it once itself, to find errors. It must not raise or
+        call this communicator.
     restore
-        A function of a value that `provide` has returned.
+        A function that takes the value that `provide` has returned.
 
     Raises
     ------

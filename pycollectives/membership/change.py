@@ -1,4 +1,4 @@
-"""A change of the members, as callbacks get it."""
+"""A change of the members, as callbacks receive it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The job of a communicator that replaces dead ranks: its members, and the spares that wait.
 
-All of them have an MPI communicator of their own. After a death they shrink it together (agreement/shrinking.py).
-Waiting spares take the numbers of the dead, and then new processes. The engine is on a communicator of the members.
+The members and spares share an MPI communicator, which they shrink after a death (agreement/shrinking.py). Waiting
+spares take the numbers of dead ranks; new processes take those that remain. The engine uses a communicator of only the
+members.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["Job", "ShrunkCommunicator", "ShrunkJob"]
 
 PAUSE_S = 2e-3
-"""Between a spare's looks for messages."""
+"""Pause between a spare's looks for messages."""
 END_S = 5.0
-"""The longest wait for spares at the end of a member; they look for its message every PAUSE_S."""
+"""The longest time that a member, at its end, waits for spares, which look for its message every PAUSE_S."""
 LOOK_S = 0.2
-"""Seconds between a spare's looks for members that have died, or have ended during a change."""
+"""Seconds between a spare's checks for members that have died, or have ended during a change."""
 
 ATTEMPTS = 3
-"""How many processes are started for a number before the survivors continue without it."""
+"""The number of processes started for a dead rank's number before the survivors continue without it."""
 
 _sending: list[MPI.Request] = []
 """Sends that may be incomplete."""
@@ -48,24 +49,24 @@ _sending: list[MPI.Request] = []
 
 @dataclass(frozen=True)
 class Job:
-    """The members and the spares that live.
+    """The members and spares that are alive.
 
     Attributes
     ----------
     mpi
         Their MPI communicator.
     numbers
-        The number of each rank of `mpi` as a member; None: a spare that waits.
+        For each rank of `mpi`, its number as a member; None for a waiting spare.
     originals
-        The rank of each in the application's communicator.
+        For each rank of `mpi`, its rank in the application's communicator.
     size
-        The number of members at the beginning.
+        The initial number of members.
     epoch
-        How often the members have changed.
+        The number of changes of the members.
     joined
         The numbers that spares or new processes took in the newest change, ascending.
     respawn
-        Whether new processes take the numbers of dead members that no spare takes: see `Communicator`.
+        Whether new processes replace dead members that no spare replaces: see `Communicator`.
     """
 
     mpi: MPI.Intracomm
@@ -94,16 +95,14 @@ class Job:
 
     @property
     def number(self) -> int | None:
-        """This rank's number, or None on a spare."""
         return self.numbers[self.mpi.rank]
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The numbers of the members, ascending."""
         return tuple(sorted(number for number in self.numbers if number is not None))
 
     def after(self, mpi: MPI.Intracomm, survivors: Sequence[int]) -> Job:
-        """Return the job of these ranks, given by their ranks here, with spares in the places of the dead."""
+        """Return the job of the survivors, given by their ranks here, with spares in place of the dead ranks."""
         numbers = [self.numbers[rank] for rank in survivors]
         has_member = any(number is not None for number in numbers)
         vacant = self._vacant(numbers) if has_member else []
@@ -120,7 +119,7 @@ class Job:
         )
 
     def with_new_processes(self, starter: Starter) -> Job:
-        """Return the job with new processes for vacant numbers, if it respawns; collective."""
+        """Return the job with new processes for vacant numbers, if `respawn` is set; collective."""
         if not self.respawn or not self.members:
             return self
         while vacant := self._agreed_vacant(starter):
@@ -140,9 +139,9 @@ class Job:
         return self
 
     def _agreed_vacant(self, starter: Starter) -> list[int]:
-        """Return the numbers for which processes are to join now; collective."""
+        """Return the numbers for which new processes join now; collective."""
         vacant: list[int] = self.mpi.bcast(starter.next_for(self) if self.is_lowest else [])
-        if self.failed():  # then what arrived may be wrong
+        if self.failed():  # then the received numbers may be wrong
             raise RankFailedError("a rank died while new processes were to start")
         return vacant
 
@@ -160,7 +159,7 @@ class Job:
         return [number for number in range(self.size) if number not in numbers]
 
     def make_members(self) -> MPI.Comm:
-        """Return an MPI communicator of the members, in the order of their numbers; collective, also over spares."""
+        """Return an MPI communicator of the members, in the order of their numbers; collective over spares too."""
         from ..support.native import MPI
 
         # Not `Create_group`, which only the members would call: in Open MPI 5.0.11 it hangs if one of them dies in it.
@@ -171,7 +170,7 @@ class Job:
         return made
 
     def failed(self) -> list[int]:
-        """Return the ranks of `mpi` that have died, and let the others exchange messages."""
+        """Return the dead ranks of `mpi`, and let the others exchange messages."""
         from ..support.native import MPI
 
         self.mpi.Ack_failed()
@@ -184,7 +183,7 @@ class Job:
     # ------------------------------------------------------------------------------------------------ spares
 
     def end(self) -> None:
-        """Tell the waiting spares that this member makes no further calls, and wait until they know."""
+        """Notify the waiting spares that this member makes no further calls, and wait until they know."""
         from ..support.native import MPI
 
         if self.respawn:
@@ -212,7 +211,7 @@ class Job:
         while True:
             job._receive_ends(gone)
             if look.passed:
-                # MPI reports a death once on a communicator: then to `shrunk`.
+                # MPI reports a death once per communicator: here to `shrunk`, once it exists.
                 gone.update(job.failed() if shrunk is None else shrunk.look_for_deaths())
                 look = Deadline(LOOK_S)
             if all(rank in gone for rank, number in enumerate(job.numbers) if number is not None):
@@ -222,7 +221,7 @@ class Job:
                     time.sleep(PAUSE_S)
                     continue
                 shrunk = ShrunkJob(job, arguments, made_within)
-            with contextlib.suppress(StallError, RuntimeError):  # members may have ended, or try again
+            with contextlib.suppress(StallError, RuntimeError):  # members may have ended, or may try again
                 made = shrunk.run(Deadline(LOOK_S))
                 job, gone, shrunk = shrunk.job, set(), None
                 if job.number is not None:
@@ -230,7 +229,7 @@ class Job:
             time.sleep(PAUSE_S)
 
     def _is_called(self) -> bool:
-        """Whether members shrink the job."""
+        """Whether members are shrinking the job."""
         from ..support.native import MPI
 
         try:
@@ -240,7 +239,7 @@ class Job:
             return False
 
     def _receive_ends(self, gone: set[int]) -> None:
-        """Add the members that have ended."""
+        """Add the members that have ended to `gone`."""
         from ..support.native import MPI
 
         status = MPI.Status()
@@ -254,18 +253,18 @@ class Starter:
     """The new processes of a job, on the rank that starts them."""
 
     def __init__(self) -> None:
-        self._started = Counter[int]()  # for each number, since it was a member
+        self._started = Counter[int]()  # processes for each number, since it was last a member's
         self._starting: Starting | None = None
 
     def note_installed(self, job: Job, lost: set[int]) -> None:
-        """Reset the counts of the members, or all after the death of a member. Start processes in the background."""
+        """Reset the members' counts, or all counts if a member has died. Start processes in the background."""
         for number in range(job.size) if lost else job.members:
             del self._started[number]
         if job.respawn == "background" and job.is_lowest and self._starting is None:
             self._start(job)
 
     def next_for(self, job: Job) -> list[int]:
-        """Return the vacant numbers that new processes are to take now."""
+        """Return the vacant numbers that new processes take now."""
         if job.respawn != "background":
             self._start(job)
         elif not self.have_come(job):
@@ -273,14 +272,14 @@ class Starter:
         return [] if self._starting is None else job.vacant[: self._starting.count]
 
     def have_come(self, job: Job) -> bool:
-        """Whether processes that have started in the background wait to join. If one has ended, start them again."""
+        """Whether processes started in the background wait to join. If one has ended, start them again."""
         if self._starting is not None and self._starting.has_failed:
             self.end()
             self._start(job)
         return self._starting is not None and self._starting.have_come
 
     def _start(self, job: Job) -> None:
-        """Start a process for each vacant number for which few have failed."""
+        """Start a process for each vacant number that has had fewer than ATTEMPTS."""
         wanted = [number for number in job.vacant if self._started[number] < ATTEMPTS]
         self._started.update(wanted)
         self._starting = Starting(len(wanted), behind=job.respawn == "background") if wanted else None
@@ -291,14 +290,14 @@ class Starter:
         return starting
 
     def end(self) -> None:
-        """End the processes that start, or wait to join."""
+        """End the processes that are starting or wait to join."""
         starting = self.take()
         if starting is not None:
             starting.end()
 
 
 class ShrunkCommunicator:
-    """A communicator whose engine has stopped, as `Shrinking` uses it. Its boards are still read.
+    """A communicator whose engine has stopped, as `Shrinking` sees it. Its boards are still read.
 
     Attributes
     ----------
@@ -307,7 +306,7 @@ class ShrunkCommunicator:
     """
 
     def __init__(self, comm: Communicator, numbers: Sequence[int], words: Words) -> None:
-        """See the class. `numbers`: of its ranks."""
+        """See the class. `numbers`: the numbers of its ranks."""
         self._comm = comm
         self._engine, self._engines, self._arguments = comm._engine, comm._engines, comm._arguments
         self.rank = self._engine.rank
@@ -318,7 +317,6 @@ class ShrunkCommunicator:
         self._shrinking = Shrinking(self, numbers, words)
 
     def run(self, deadline: Deadline) -> Communicator:
-        """Return the communicator of the survivors."""
         new = self._shrinking.run(deadline)
         self.survivors = tuple(self._numbers[rank] for rank in self._shrinking.members)
         return new
@@ -331,7 +329,7 @@ class ShrunkCommunicator:
 
 
 class ShrunkJob:
-    """A job in which a rank has died, as `Shrinking` uses it.
+    """A job in which a rank has died, as `Shrinking` sees it.
 
     Attributes
     ----------
@@ -350,7 +348,7 @@ class ShrunkJob:
         engines: list[_core.Engine] | None = None,
         starter: Starter | None = None,
     ) -> None:
-        """See the class. `words`, `engines`, `starter`: on a member, of the communicator that stops."""
+        """See the class. `words`, `engines`, `starter`: for a member, from the communicator that stops."""
         self.job = job
         self.name = name = job.mpi.Get_name()
         self.rank, self.size = job.mpi.rank, job.mpi.size
@@ -370,7 +368,7 @@ class ShrunkJob:
         self._shrinking = Shrinking(self, named, words or waiting)
 
     def run(self, deadline: Deadline) -> Any:
-        """Return the communicator of the new members; on a spare that still waits, something in its place."""
+        """Return the communicator of the new members; on a spare that still waits, a placeholder."""
         self._deadline = deadline
         try:
             made = self._shrinking.run(deadline)
@@ -382,17 +380,15 @@ class ShrunkJob:
         return made
 
     def look_for_deaths(self) -> set[int]:
-        """Return the ranks of the job that have died."""
         return self._shrinking.look_for_deaths()
 
-    # what `Shrinking` calls
+    # methods that `Shrinking` calls
 
     def mpi_duplicate(self) -> MPI.Comm:
-        """Return the communicator for the messages of the ranks that live."""
+        """Return the communicator for messages between the live ranks."""
         return self.job.mpi
 
     def acknowledge_failed(self) -> list[int]:
-        """Return the ranks that have died."""
         return self.job.failed()
 
     def check_usable(self) -> None:
@@ -415,12 +411,12 @@ class ShrunkJob:
             try:
                 self._next = self._next.with_new_processes(self._starter)
             finally:
-                self._deadline.extend(time.monotonic() - began)  # new processes have a limit of their own
+                self._deadline.extend(time.monotonic() - began)  # new processes have their own limit
             made.append(self._next.mpi)
             members = self._next.make_members()
             if members:
                 made.append(members)
-            self._next.mpi.Barrier()  # if a rank has no members, this is revoked
+            self._next.mpi.Barrier()  # fails if a rank could not make `members` and has revoked this
             return self._make(members, limit, arguments) if members else _Waiting()
         except BaseException as error:
             for each in made:
@@ -431,13 +427,13 @@ class ShrunkJob:
 
 
 class _Waiting:
-    """In the place of the communicator, on a spare that waits."""
+    """The placeholder for a communicator, on a spare that still waits."""
 
     def __init__(self) -> None:
         self._engines: list[_core.Engine] = []
 
     def abort(self) -> None:
-        """There is nothing to leave."""
+        """Do nothing: there is nothing to leave."""
 
 
 def _end_tag() -> int:

@@ -1,9 +1,9 @@
 """How a rank that replaces a dead one joins the survivors.
 
-Its program runs from the beginning. Each of its calls that create a collective makes one of those that are open on the
-survivors, in their order, and takes over the rounds that the lowest survivor, the donor, has received.
-`Communicator.state` restores the donor's state. The survivors wait. A rank that cannot join ends its process: to the
-survivors, another rank has died.
+Its program runs from the beginning, while the survivors wait. Each of its calls that create a collective makes one of
+the survivors' open collectives, in order, and takes over the rounds that the donor, the lowest survivor, has received.
+`Communicator.state` restores the donor's state. A rank that cannot join ends its process, which the survivors see as
+another death.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ if TYPE_CHECKING:
 __all__ = ["Joining", "NotProvidedError", "Plan", "Sender", "described"]
 
 PAUSE_S = 0.2e-3
-"""Between looks for messages."""
+"""Pause between looks for messages."""
 PART = 1 << 30
-"""The most bytes of a message."""
+"""The maximum size of a message in bytes."""
 
 _abandoned: list[MPI.Request] = []
 """Sends to ranks that have died. MPI may read their buffers after the communicator is deleted."""
 
 
 class NotProvidedError(Exception):
-    """Sent in place of a state that a newcomer needs, if the donor's program has failed to provide it."""
+    """Sent in place of the state that a newcomer needs, if the donor's program has failed to provide it."""
 
 
 class Plan(NamedTuple):
-    """What a newcomer has to make and to restore."""
+    """The collectives that a newcomer must make, and the states that it must restore."""
 
-    calls: dict[int, dict[str, Any]]  # the donor's open collectives: number, description
+    calls: dict[int, dict[str, Any]]  # the donor's open collectives: descriptions by number
     created: int  # the number of collectives that the donor has created
-    pending: str | None  # the call in which the donor creates a collective that no rank has created
+    pending: str | None  # the donor's call that is creating a collective which no rank has created yet
     states: int
-    is_closing: bool  # the donor closes the communicator
+    is_closing: bool  # whether the donor is closing the communicator
 
 
 def described(arguments: Arguments) -> dict[str, Any]:
-    """Describe a collective, to compare it with the one that a newcomer makes."""
+    """Describe a collective, for comparison with the one that a newcomer makes."""
     return {"call": arguments.service, **arguments.signature()}
 
 
 class Sender:
     """The donor's messages to newcomers; on other ranks and without newcomers it sends nothing.
 
-    A message is a kind and a value. Messages of one kind are received in the order in which they are sent.
+    A message is a kind and a value. Messages of the same kind are received in the order in which they are sent.
     """
 
     def __init__(self, engine: _core.Engine, newcomers: Sequence[int]) -> None:
@@ -95,21 +95,20 @@ class Sender:
                     _raise_death(error)
 
     def send_state(self, provide: Callable[[], Any]) -> None:
-        """Send the program's state, or that there is none."""
+        """Send the program's state, or a `NotProvidedError`."""
         try:
             value = provide()
             pickle.dumps(value)
-        except Exception as error:  # of the program: only the newcomer ends
-            value = NotProvidedError(f"its state is not provided by a survivor: {type(error).__name__}: {error}")
+        except Exception as error:  # an error of the program: only the newcomer ends
+            value = NotProvidedError(f"a survivor has not provided its state: {type(error).__name__}: {error}")
         self.send("state", value)
 
     def wait(self, deadline: Deadline) -> None:
-        """Wait until all messages are sent."""
         for request in self._sending:
             _complete(request, self._engine, deadline)
 
     def abandon(self) -> None:
-        """Keep the buffers of messages that may not have been sent."""
+        """Keep the buffers of messages that may still be in transit."""
         _abandoned.extend(self._sending)
 
 
@@ -117,13 +116,12 @@ class Joining:
     """The steps of a rank that replaces a dead one; see `Membership._resume` for the steps of the survivors."""
 
     def __init__(self, membership: Membership, context: Context, job: Job) -> None:
-        """See the class."""
         comm = context.communicator
         self._subject = f"{comm.name}: rank {comm.rank}, which replaces a dead rank"
         self._membership = membership
         self._context = context
         self._donor = next(place for place, rank in enumerate(job.members) if rank not in job.joined)
-        self._collectives: deque[int] = deque()  # the numbers of those to make
+        self._collectives: deque[int] = deque()  # the numbers of the collectives to make
         self._of: dict[int, list[dict[str, Any]]] = {}  # the survivors' states of each collective
         self._plan = Plan({}, 0, None, 0, is_closing=False)
         self._restored = 0
@@ -154,12 +152,11 @@ class Joining:
             raise SystemExit(0)
 
     def make_if_open(self, service: str, name: str, make: Callable[[], object]) -> None:
-        """See `Membership.make_if_open`."""
         self._to_make[service, name] = make
         self._make_next()
 
     def _make_next(self) -> bool:
-        """Make the next collective if `make_if_open` was called for it; return whether, as this rank has continued."""
+        """If `make_if_open` was called for the next collective, make it, continue, and return True."""
         self._make_completed()
         following = self._plan.calls.get(self._collectives[0], {}) if self._collectives else {}
         make = self._to_make.pop((following.get("call"), following.get("name")), None)
@@ -169,7 +166,7 @@ class Joining:
         return True
 
     def make(self, creation: PendingCreation) -> Any:
-        """Make the next of the survivors' collectives by a call of the application."""
+        """Make the next of the survivors' collectives, in a call of the application."""
         if not self._collectives:
             self.refuse()
         with self._ends():
@@ -181,7 +178,6 @@ class Joining:
     def _make(
         self, number: int, service: str, make_arguments: Callable[[], Arguments], build: Callable[[Any, Deadline], Any]
     ) -> Any:
-        """Make a collective of the survivors; collective."""
         self._context.created = number
         arguments = self._context.checked(service, make_arguments)
         expected = self._plan.calls.get(number)  # the donor may be in this creation, or have left
@@ -196,7 +192,7 @@ class Joining:
         return collective
 
     def _make_completed(self) -> None:
-        """Make the whole calls that are next and that the donor has completed, and leave them as it has."""
+        """Make the next whole calls, if the donor has completed them, and leave them as it has."""
         while self._collectives:
             number = self._collectives[0]
             calls = [state["call"] for state in self._of[number] if state.get("call")]
@@ -211,11 +207,9 @@ class Joining:
 
     @property
     def restores(self) -> bool:
-        """Whether a state remains to be restored."""
         return self._restored < self._plan.states
 
     def restore(self, restore: Callable[[Any], object]) -> None:
-        """Restore the next of the donor's states, if it has one."""
         if not self.restores:
             return
         with self._ends():
@@ -227,7 +221,6 @@ class Joining:
             self._continue()
 
     def _receive(self, kind: str) -> Any:
-        """Return the next value of a kind."""
         while not self._received[kind]:
             length = int.from_bytes(self._data(8), "little")
             data = bytearray()
@@ -246,7 +239,7 @@ class Joining:
         return data
 
     def _continue(self) -> None:
-        """Join, if all collectives are made and all states are restored."""
+        """Join if all collectives are made and all states are restored."""
         if self._make_next() or self._collectives or self.restores:
             return
         self._context.created = max(self._plan.created, *(number + 1 for number in self._of), 0)
@@ -255,7 +248,7 @@ class Joining:
         self._membership.joined()
 
     def check_first(self, call: str) -> None:
-        """End the process if its first creation after it has joined is not the donor's."""
+        """End the process if its first creation after joining differs from the donor's."""
         if self._plan.pending not in (None, call):  # otherwise all ranks would raise MismatchError
             self.give_up(RuntimeError(f"expected the survivors' call first, {self._plan.pending}; got {call}"))
 
@@ -267,7 +260,7 @@ class Joining:
         self.give_up(RuntimeError(f"expected the survivors' calls first: {', then '.join(missing)}"))
 
     def give_up(self, error: BaseException | None) -> NoReturn:
-        """End this process: the survivors, which wait for it, continue without it."""
+        """End this process, so that the survivors, which wait for it, continue without it."""
         end_process(self._subject, error)
 
     @contextlib.contextmanager

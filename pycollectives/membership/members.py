@@ -1,16 +1,16 @@
 """How the members of a communicator continue after a death.
 
-A call that finds a dead rank recovers, in the application's thread, together with all survivors:
+A call that detects a dead rank recovers, in the application's thread, together with all survivors:
 
-  stop      The engine stops, and no thread is in a call of a collective. Nothing completes on this rank from now on.
+  stop      The engine stops, and no thread is in a call of a collective. From now on, nothing completes on this rank.
   shrink    The survivors agree on the members and make a communicator, with a new engine (agreement/shrinking.py).
   collect   Each rank sends its state of each collective to the others, such as the number of completed rounds.
   fill      If a round completed on some survivors only, one of them sends its result to the others.
   remake    Each collective is made again, and takes over the results that this rank has not received.
-            A rank that replaces a dead one takes part by its own calls that create the collectives (joining.py).
-  install   When all survivors have made all of them, each contributes again the data that no completed round contains.
+            A rank that replaces a dead one takes part in its own calls that create collectives (joining.py).
+  install   When all survivors have made all collectives, each contributes again data that no completed round contains.
 
-After a further death during these steps they begin again, on the newest communicator. Before `install` nothing is
+If another rank dies during these steps, they begin again on the newest communicator. Before `install`, no rank has
 contributed to a new collective, so every rank can discard it. After `install`, all survivors have made all collectives.
 """
 
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
     from .job import Job
 
     class Recoverable(Protocol):
-        """A collective that continues, as the members see it. The methods are called in this order."""
+        """A collective that continues, as the members see it. Its methods are called in this order."""
 
         @property
         def ended(self) -> bool:
             """Whether all ranks have left, and no data is pending."""
 
         def stopped(self) -> AbstractContextManager[object]:
-            """Wait until no thread is in a call of the engine's side, and keep threads out of it for the block."""
+            """Wait until no thread is in a call of the engine's side, and keep threads out of it during the block."""
 
         def end(self) -> None:
             """Note that all survivors have left, so that it is not made again."""
@@ -63,11 +63,11 @@ if TYPE_CHECKING:
         def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
             """Read this rank's state as plain values, after all survivors have stopped.
 
-            `left` is True if it takes no part. `call` is a `WholeCall` or None. The rest is for `fill`.
+            `left` is True if this rank no longer takes part. `call` is a `WholeCall` or None. The rest is for `fill`.
             """
 
         def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-            """Take over what all survivors must have in common; collective. `states`: of all survivors."""
+            """Take over the data that all survivors must share; collective. `states`: from all survivors."""
 
         def position(self) -> Any:
             """Return this rank's position, for a newcomer; after `fill`."""
@@ -87,13 +87,13 @@ __all__ = ["Membership"]
 T = TypeVar("T")
 
 NOT_FOR_NEWCOMERS = ["token_queue", "update_queue", "preduce"]
-"""Their calls have no numbers, from which a new rank would know the next one."""
+"""Services whose calls have no numbers, so that a new rank would not know the next one."""
 RESUME_S = 60.0
-"""Time limit from the agreement on the members until all have installed; more than a newcomer has to join."""
+"""Time limit from the agreement on the members until all have installed; longer than a newcomer's limit to join."""
 GROUPS = -1
-"""The number of the P-Reduces in groups that the program names, which no call creates."""
+"""The number used for P-Reduces in groups that the program names, which no call creates."""
 MOST_ENDED = 50
-"""Ended collectives that ranks forget at a time."""
+"""The maximum number of ended collectives that ranks forget at a time."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ def _owner_has_left() -> None:
 
 
 class Membership(WholeCalls):
-    """The members of one communicator. `job`: its job, if dead ranks are replaced.
+    """The members of one communicator. `job`: the job, if dead ranks are replaced.
 
     Attributes
     ----------
@@ -126,11 +126,10 @@ class Membership(WholeCalls):
     is_installed
         Whether the newest recovery is complete. Otherwise the next call must repeat it.
     failed
-        The error that the survivors cannot recover from; None if they can continue.
+        The error from which the survivors cannot recover; None if they can continue.
     """
 
     def __init__(self, comm: Communicator, context: Context, job: Job | None) -> None:
-        """See the class."""
         super().__init__(comm, context)
         self._job = job
         self.members = tuple(range(comm.size)) if job is None else job.members
@@ -138,58 +137,57 @@ class Membership(WholeCalls):
         self.is_recovering = False
         self.failed: Exception | None = None
         self._callbacks: list[Callable[[MembershipChange], None]] = []
-        self._changes: list[MembershipChange] = []  # that callbacks have not received
+        self._changes: list[MembershipChange] = []  # changes that callbacks have not received
         self._turn = threading.RLock()
         self._shrinking: ShrunkCommunicator | ShrunkJob | None = None
-        self._former: list[_core.Engine] = []  # whose boards other survivors may still read
+        self._former: list[_core.Engine] = []  # engines whose boards other survivors may still read
         self._made: dict[int, _Made] = {}  # by number, in the order of creation
         self._creation: PendingCreation | None = None
         self._provides: list[Callable[[], Any]] = []
         self._joining: Joining | None = None  # on a rank that replaces a dead one, until it is installed
-        self._joined: Joining | None = None  # until its next creation
+        self._joined: Joining | None = None  # after that, until its next creation
         self._starter = Starter()
         self._installed = self.members  # the members at the last `install`
         self.is_installed = True
 
     @property
     def is_joining(self) -> bool:
-        """Whether this rank replaces a dead one, and has not made all collectives and restored its state."""
+        """Whether this rank replaces a dead one and has not yet made all collectives and restored its state."""
         return self._joining is not None
 
     def make_if_open(self, service: str, name: str, make: Callable[[], object]) -> None:
-        """Call `make`, which creates this collective, when it is the next of the survivors'; never if it is not open.
+        """Call `make`, which creates this collective, when it is the survivors' next open one; otherwise never.
 
-        Only on a rank that replaces a dead one, and has not joined.
+        Only for a rank that replaces a dead one and has not joined.
         """
         assert self._joining is not None
         self._joining.make_if_open(service, name, make)
 
     def join(self) -> None:
-        """Learn from the survivors what to make, on a rank that replaces a dead one; collective."""
+        """Receive the list of collectives to make, on a rank that replaces a dead one; collective."""
         assert self._job is not None
         self._joining, self.is_installed = Joining(self, self._context, self._job), False
         self._joining.begin()
 
     def state(self, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
-        """See `Communicator.state`."""
         if self._joining is not None:
             self._joining.restore(restore)
         if self._job is not None:
-            pickle.dumps(provide())  # finds an error now, and not after a death
+            pickle.dumps(provide())  # to find an error now instead of after a death
         self._provides.append(provide)
 
     def joined(self) -> None:
-        """Continue on a rank that replaces a dead one, after all have made all collectives."""
+        """Continue on a rank that replaces a dead one, after all ranks have made all collectives."""
         self._joined, self._joining = self._joining, None
         self._continue()
 
     def end_newcomer(self) -> None:
-        """End the process if this rank has not joined."""
+        """End the process if this rank is joining."""
         if self._joining is not None:
             self._joining.give_up(sys.exc_info()[1])
 
     def end(self) -> None:
-        """Tell waiting spares that this rank makes no further calls."""
+        """Notify waiting spares that this rank makes no further calls."""
         self.end_newcomer()
         job = self._shrinking.job if isinstance(self._shrinking, ShrunkJob) else self._job
         self._starter.end()
@@ -197,11 +195,10 @@ class Membership(WholeCalls):
             job.end()
 
     def on_change(self, callback: Callable[[MembershipChange], None]) -> None:
-        """Register a callback for changes."""
         self._callbacks.append(callback)
 
     def check_newcomers(self, call: str) -> None:
-        """Raise ValueError if new ranks replace dead ones, and cannot take part in these calls."""
+        """Raise ValueError if dead ranks are replaced, and their replacements could not take part in this call."""
         if self.replaces and call in NOT_FOR_NEWCOMERS:
             raise ValueError(
                 f"{call}: expected neither spares nor respawn, since a new rank would not know which call is next; "
@@ -210,11 +207,11 @@ class Membership(WholeCalls):
 
     @property
     def restores(self) -> bool:
-        """Whether this rank replaces a dead one, and the next call of `state` restores a state."""
+        """Whether this rank replaces a dead one and its next call of `state` restores a state."""
         return self._joining is not None and self._joining.restores
 
     def drop_state(self, provide: Callable[[], Any]) -> None:
-        """Forget a state whose owner has left: a newcomer, which would need it, ends."""
+        """Forget a state whose owner has left. A newcomer, which would need it, ends its process."""
         self._provides = [_owner_has_left if each == provide else each for each in self._provides]
 
     @property
@@ -224,7 +221,6 @@ class Membership(WholeCalls):
 
     @property
     def respawns(self) -> bool:
-        """Whether new processes replace dead ranks."""
         return self._job is not None and bool(self._job.respawn)
 
     def retry(self, action: Callable[[], T], deadline: Deadline) -> T:
@@ -263,7 +259,7 @@ class Membership(WholeCalls):
                 self.recover(failure, epoch, deadline)
             except BaseException:
                 if creation.number is not None:
-                    creation.has_stalled = True  # this call may be repeated
+                    creation.has_stalled = True  # the application may repeat this call
                 raise
             for each in (stalled, creation):
                 if each is not None and each.number in self._made:
@@ -272,13 +268,12 @@ class Membership(WholeCalls):
                     return collective  # type: ignore[no-any-return]
 
     def _check_first(self, creation: PendingCreation) -> None:
-        """End a newcomer whose first creation is not the donor's, because all ranks would raise MismatchError."""
+        """End a newcomer whose first creation differs from the donor's, so that other ranks raise no MismatchError."""
         joined, self._joined = self._joined, None
         if joined is not None:
             joined.check_first(creation.call)
 
     def begin(self, creation: PendingCreation) -> None:
-        """Note a creation that has the turn of its communicator."""
         creation.number = self._context.created
         self._creation = creation
 
@@ -294,11 +289,10 @@ class Membership(WholeCalls):
         return self._job is not None and self._job.is_lowest and self._starter.have_come(self._job)
 
     def enter(self, number: int, arguments: Callable[[], Arguments], collective: Collective[Any]) -> None:
-        """Note a collective that was made."""
         self._made[number] = _Made(arguments, collective)
 
     def confirm(self, call: str, deadline: Deadline) -> None:
-        """Wait until all ranks have made a collective, since no rank may contribute earlier. Forget ended ones."""
+        """Wait until all ranks have made a collective: no rank may contribute earlier. Forget ended collectives."""
         ended = [number for number, made in self._made.items() if made.recoverable.ended][:MOST_ENDED]
         everywhere = set(ended).intersection(*map(set, self.gathered(ended, call, deadline)))
         for number in everywhere:
@@ -307,14 +301,14 @@ class Membership(WholeCalls):
     # ------------------------------------------------------------------------------------------------ recovery
 
     def recover(self, error: RankFailedError, epoch: int, deadline: Deadline) -> None:
-        """Continue with the survivors after `error`, which was raised in an epoch; collective over them.
+        """Continue with the survivors after `error`, which was raised in epoch `epoch`; collective over them.
 
         Does nothing if another thread has recovered since.
 
         Raises
         ------
         StallError
-            Some survivors make no call within the deadline. The next call tries again.
+            Some survivors make no call before the deadline. The next call tries again.
         RuntimeError
             MPI cannot continue, or a collective cannot be made again.
         """
@@ -351,7 +345,7 @@ class Membership(WholeCalls):
             change = self._shrink(error, deadline)
             began = time.monotonic()
             try:
-                with interrupts_later():  # the others count on this rank until all have installed
+                with interrupts_later():  # the others rely on this rank until all have installed
                     self._resume(change, Deadline(RESUME_S))
             except BaseException as failure:
                 if self.is_installed and not isinstance(failure, RankFailedError):
@@ -364,11 +358,11 @@ class Membership(WholeCalls):
             else:
                 return
             finally:
-                if change.joined:  # newcomers have a limit of their own
+                if change.joined:  # newcomers have their own limit
                     deadline.extend(time.monotonic() - began)
 
     def _shrink(self, error: RankFailedError, deadline: Deadline) -> MembershipChange:
-        """Agree with the survivors on the members, and take over their communicator."""
+        """Agree with the survivors on the members, and switch to their new communicator."""
         comm, former = self._comm, self.members
         if self._shrinking is None:
             self._shrinking = self._stopped([former[place] for place in error.ranks])
@@ -445,14 +439,14 @@ class Membership(WholeCalls):
         return self._context.part(ContinuingGroups)
 
     def _remake(self, number: int, of_all: list[dict[str, Any]], sender: Sender | None, deadline: Deadline) -> None:
-        """Make a collective again, from the survivors' states of it; collective. `sender`: for newcomers."""
+        """Make a collective again from the survivors' states; collective. `sender`: sends messages to newcomers."""
         if all(state["left"] for state in of_all):
             if number in self._made:
                 self._made.pop(number).recoverable.end()
             return
         if number not in self._made:
             if sender is not None:
-                sender.send("position", None)  # no rank has used it
+                sender.send("position", None)  # no rank has used the collective
             self._join_creation(number, deadline)
             return
         made = self._made[number]
@@ -464,12 +458,11 @@ class Membership(WholeCalls):
         made.collective._arguments = checked
 
     def _checked(self, made: _Made) -> Arguments:
-        """Return the arguments of a collective for the new members."""
         collective = made.collective
         return self._context.checked(collective.arguments.service, made.arguments, name=collective.name)
 
     def _continue(self) -> None:
-        """Let calls continue, after all have made all collectives."""
+        """Let calls continue, after all ranks have made all collectives."""
         for made in self._made.values():
             made.recoverable.resume()
         self.is_installed = True
@@ -480,11 +473,11 @@ class Membership(WholeCalls):
             self._context.engine.leave()
 
     def install(self, deadline: Deadline) -> None:
-        """Wait until all have made all collectives; collective."""
+        """Wait until all ranks have made all collectives; collective."""
         self._context.engine.compare(b"", what="recovery", timeout=deadline.remaining())
 
     def _join_creation(self, number: int, deadline: Deadline) -> None:
-        """Complete a creation that was complete on other ranks when the death came."""
+        """Complete a creation that other ranks had completed before the death."""
         creation = self._creation
         if creation is None or number != self._context.created:
             raise RuntimeError(f"{self._comm.name}: the survivors have not made the same collectives (a defect)")

@@ -51,7 +51,7 @@ def open_communicator(
 
 
 def _open_in_new_process(made: Communicator, arguments: tuple[Any, ...]) -> None:
-    """Open it with the survivors, which wait, or end the process."""
+    """Open the communicator with the survivors, which wait for it, or end the process."""
     try:
         job = Job.of_new_process()
         members = job.make_members()
@@ -63,7 +63,7 @@ def _open_in_new_process(made: Communicator, arguments: tuple[Any, ...]) -> None
 
 
 def _replace(made: Communicator, job: Job, new: Communicator) -> None:
-    """Continue as a member that has died, with the engine of `new`."""
+    """Take the place of a dead member, with the engine of `new`."""
     context = new._context
     made._start(new._comm, context.timeout, new._engine, None, context.nodes, context.costs)
     open_communicators.pop(new, None)

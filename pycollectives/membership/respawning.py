@@ -1,9 +1,9 @@
-"""Processes that replace dead ranks: the survivors start the program again, by MPI_Comm_spawn.
+"""Processes that replace dead ranks: the survivors start the program again with MPI_Comm_spawn.
 
-Only the lowest survivor starts the processes, and waits until each has announced itself in the constructor of its
-communicator, before all connect. Meanwhile the others wait in a barrier, in which a death is an MPI error; or, with
-`respawn="background"`, all continue, and a thread waits. A new process ends itself if it cannot announce itself. In the
-calls that connect, MPI does not return if a rank dies.
+Only the lowest survivor starts the processes. Before all connect, it waits until each process has announced itself in
+the constructor of its communicator. The others wait in a barrier, where MPI reports a death as an error. With
+`respawn="background"`, all survivors continue while a thread waits. A new process that cannot announce itself ends. In
+the calls that connect, MPI does not return if a rank dies.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ if TYPE_CHECKING:
 __all__ = ["JOIN_S", "Starting", "check_world", "connect", "end_apart", "end_process", "is_respawned", "join"]
 
 JOIN_S = 50.0
-"""Time limit for a rank to join, from its becoming a member; the survivors wait a little longer."""
+"""Time limit for a rank to join after it has become a member; the survivors wait a little longer."""
 START_S = 50.0
-"""Time limit for a new process, from its start to the constructor of its communicator."""
+"""Time limit for a new process to reach the constructor of its communicator."""
 ANSWER_S = 10.0
-"""Time limit for new processes to answer once all have announced themselves."""
+"""Time limit for new processes to answer after all have announced themselves."""
 CONNECT_S = 20.0
 """Time limit for MPI to connect new processes, which takes some milliseconds."""
 PAUSE_S = 1e-3
-"""Between looks for new processes."""
+"""Pause between looks for new processes."""
 KEEP_ALIVE_S = 20.0
-"""Time after which processes that wait to join are asked whether they live."""
+"""Interval at which processes that wait to join are asked whether they are alive."""
 TAG = 0
-"""Of messages between new processes and the survivor that has started them."""
+"""Tag of messages between new processes and the survivor that has started them."""
 THREAD = "pycollectives-respawn"
 VARIABLE = "PYC_RESPAWNED"
-"""Set to its number in the environment of a new process, which removes it."""
+"""Set to the process id in the environment of a new process, which removes it."""
 OF_THE_LAUNCHER = (b"OMPI_", b"PMIX_", b"PRTE_", b"PMI_", b"SLURM_", VARIABLE.encode())
-"""How variables begin that are not passed to a new process, which gets its own from the launcher."""
+"""Prefixes of variables that are not passed to a new process: the launcher sets its own."""
 BEGIN = (
     "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.chdir(sys.argv[2]); "
     f"os.environ['{VARIABLE}'] = str(os.getpid()); os.execv(sys.argv[3], sys.argv[3:])"
 )
-"""What a new process executes before its program: an alarm ends it if it does not get on, even in MPI_Init."""
+"""Code that a new process runs before its program. An alarm ends the process if it hangs, even in MPI_Init."""
 
-_folder = Path.cwd()  # this, and the variables, may change before a death
+_folder = Path.cwd()  # folder and variables may change before a death
 _environment = Path("/proc/self/environ").read_bytes().split(b"\0")
-_was_new = os.environ.pop(VARIABLE, "") == str(os.getpid())  # a child of a new process is none
-_new_process = os.getpid() if _was_new else None  # until it has merged
+_was_new = os.environ.pop(VARIABLE, "") == str(os.getpid())  # False in a child of a new process
+_new_process = os.getpid() if _was_new else None  # None once it has merged
 
 
 def is_respawned() -> bool:
     """Whether this process was started to replace a dead rank, and has not merged yet."""
-    return _new_process == os.getpid()  # otherwise a child of it
+    return _new_process == os.getpid()  # not in its children
 
 
 def check_world(comm: MPI.Comm) -> None:
-    """Raise RuntimeError if a process that replaces a dead rank makes a communicator of its own MPI_COMM_WORLD."""
+    """Raise RuntimeError if a process that replaces a dead rank makes a communicator from its own MPI_COMM_WORLD."""
     from ..support.native import MPI
 
     if _was_new and comm == MPI.COMM_WORLD:
@@ -79,18 +79,17 @@ def check_world(comm: MPI.Comm) -> None:
 
 
 class Starting:
-    """New processes that start, on the lowest survivor. `behind`: in a thread, which keeps them alive until `brought`.
+    """New processes, on the lowest survivor. `behind`: a thread starts them, and keeps them alive until `brought`.
 
     Attributes
     ----------
     count
-        Their number.
+        The number of processes.
     have_come
-        Whether all have announced themselves.
+        Whether all processes have announced themselves.
     """
 
     def __init__(self, count: int, *, behind: bool) -> None:
-        """See the class."""
         self.count = count
         self.have_come = False
         self._new: MPI.Intercomm | None = None
@@ -114,7 +113,7 @@ class Starting:
         return self._thread is not None and not self._thread.is_alive()
 
     def brought(self, gives_up: Callable[[], bool]) -> bool:
-        """Return whether all have arrived and still live, unless this rank gives up."""
+        """Return whether all processes have announced themselves and are alive; False if `gives_up` returns True."""
         if self._thread is None:
             self._start(gives_up)
         self._end_thread()
@@ -126,13 +125,13 @@ class Starting:
             self._thread.join()
 
     def _answer(self, gives_up: Callable[[], bool]) -> bool:
-        """Whether all still live. MPI does not report their deaths."""
+        """Return whether all processes are alive. MPI does not report their deaths."""
         assert self._new is not None
         self.tell("ask")
         return _have_announced(self._new, ANSWER_S, gives_up)
 
     def tell(self, told: tuple[str, object] | str | None) -> None:
-        """Tell them where to connect, or "ask" for an answer, or with None to end."""
+        """Send the processes the port to connect to, "ask" to get an answer, or None to end them."""
         from ..support.native import MPI
 
         if self._new is None:
@@ -142,24 +141,25 @@ class Starting:
                 self._new.send(told, rank, TAG)
 
     def free(self) -> None:
-        """Free their communicator if all have announced themselves.
+        """Free the processes' communicator if all have announced themselves.
 
-        Otherwise one may still send, and a later communicator could reuse the number.
+        Otherwise a process may still send a message, which a later communicator with the same number could receive.
         """
         if self._new is not None and self.have_come:
             self._new.Free()
 
     def end(self) -> None:
-        """End them, and the thread."""
+        """End the processes and the thread."""
         self._end_thread()
         self.tell(None)
         self.free()
 
 
 def connect(mpi: MPI.Intracomm, starting: Starting | None, description: object) -> MPI.Intracomm | None:
-    """Return a communicator with the new processes last, which get the description from `join`; collective.
+    """Return a communicator with the new processes as its highest ranks; collective. They get it from `join`.
 
-    `starting`: on the lowest rank. Returns None if they do not announce themselves.
+    `starting`: passed on the lowest rank. `description`: an object that `join` also returns. Returns None if the
+    processes do not announce themselves.
     """
     from ..support.native import MPI
 
@@ -167,15 +167,15 @@ def connect(mpi: MPI.Intracomm, starting: Starting | None, description: object) 
     merged: MPI.Intracomm | None = None
     try:
         have_come = starting is not None and starting.brought(mpi.Is_revoked)
-        _wait_for(mpi.Ibarrier())  # the lowest rank comes last
+        _wait_for(mpi.Ibarrier())  # the lowest rank arrives last
         with interrupts_later():
             port = mpi.bcast(MPI.Open_port() if have_come else None)
             if port is None:
                 return None
-            mpi.Barrier()  # all have lived until here
+            mpi.Barrier()  # fails if a rank has died
             told = (port, description)
             merged = _connected(starting, told, lambda: mpi.Accept(port), is_new=False)
-        return merged  # noqa: RET504  an interrupt may come at the end of the block above
+        return merged  # noqa: RET504  an interrupt may be raised at the end of the block above
     except BaseException:
         if merged is not None:
             merged.Revoke()  # others may wait for this rank
@@ -188,7 +188,7 @@ def connect(mpi: MPI.Intracomm, starting: Starting | None, description: object) 
 
 
 def _spawned(count: int) -> MPI.Intercomm | None:
-    """Start processes; None if MPI cannot."""
+    """Start processes, and return their communicator; None if MPI cannot start them."""
     from ..support.native import MPI
 
     environment = [setting for setting in _environment if b"=" in setting and not setting.startswith(OF_THE_LAUNCHER)]
@@ -197,12 +197,12 @@ def _spawned(count: int) -> MPI.Intercomm | None:
     try:
         return MPI.COMM_SELF.Spawn("env", [*environment, *map(os.fsencode, begin)], count)  # type: ignore[list-item]
     except Exception as error:
-        print(f"pycollectives: MPI starts no process, and the others continue: {error}", file=sys.stderr, flush=True)
+        print(f"pycollectives: MPI cannot start a process; the others continue: {error}", file=sys.stderr, flush=True)
         return None
 
 
 def _have_announced(new: MPI.Intercomm, seconds: float, gives_up: Callable[[], bool]) -> bool:
-    """Wait until all new processes have announced themselves; False if one has ended, or a survivor has given up."""
+    """Wait until all new processes have announced themselves; False if one has ended, or `gives_up` returns True."""
     from ..support.native import MPI
 
     announced, missing, limit = bytearray(1), new.Get_remote_size(), Deadline(seconds)
@@ -220,20 +220,20 @@ def _have_announced(new: MPI.Intercomm, seconds: float, gives_up: Callable[[], b
 
 
 def _wait_for(request: MPI.Request) -> None:
-    """Wait as `request.Wait`, but let signals interrupt it."""
+    """Wait as `request.Wait` does, but let signals interrupt the wait."""
     while not request.Test():
         time.sleep(PAUSE_S)
 
 
 def join() -> tuple[MPI.Intracomm, Any]:
-    """Return the communicator of `connect`, and the description, in a new process; collective."""
+    """Return the communicator of `connect` and the description, in a new process; collective."""
     global _new_process
     from ..support.native import MPI
 
     parent = MPI.Comm.Get_parent()
     told: Any = "ask"
     while told == "ask":
-        signal.alarm(round(2 * START_S))  # the survivor that has started it waits for others, and may die
+        signal.alarm(round(2 * START_S))  # the survivor that has started this process waits for others, and may die
         parent.Send([b"\1", MPI.BYTE], 0, TAG)
         told = parent.recv(None, 0, TAG)
     if told is None:
@@ -248,8 +248,8 @@ def join() -> tuple[MPI.Intracomm, Any]:
 def _connected(
     starting: Starting | None, told: tuple[str, object], meet: Callable[[], MPI.Intercomm], *, is_new: bool
 ) -> MPI.Intracomm:
-    """Return a communicator of survivors and new processes; end the process if MPI does not make it."""
-    hung = RuntimeError(f"MPI has not connected the new processes within {CONNECT_S:g} s: another rank may have died")
+    """Return a communicator of survivors and new processes; end this process if MPI does not make it in time."""
+    hung = RuntimeError(f"MPI did not connect the new processes within {CONNECT_S:g} s: another rank may have died")
     limit = threading.Timer(CONNECT_S, end_process, ["a rank that connects to new processes", hung])
     limit.daemon = True
     limit.start()
@@ -265,10 +265,11 @@ def _connected(
 
 
 def end_apart() -> None:
-    """Let MPI_Finalize not wait for the processes of other jobs, such as new ones.
+    """Keep MPI_Finalize from waiting for processes of other jobs, such as new processes.
 
-    In Open MPI (5.0.11) it meets all of them. If some have died, the others leave this meeting at different times, and
-    the last one waits indefinitely (1 of 12 jobs with three deaths). This sets the number of communicators to meet on.
+    In Open MPI (5.0.11) it synchronizes with all of them. If some have died, the others leave this call at different
+    times, and the last one waits indefinitely (1 of 12 jobs with three deaths). This function resets the number of
+    communicators on which it synchronizes.
     """
     with contextlib.suppress(OSError, ValueError):  # another MPI
         library = ctypes.CDLL("libmpi.so.40", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
@@ -276,7 +277,7 @@ def end_apart() -> None:
 
 
 def end_process(subject: str, error: BaseException | None) -> NoReturn:
-    """End a process that cannot replace a dead rank: the survivors, which wait for it, continue without it."""
+    """End a process that cannot replace a dead rank, so that the survivors, which wait for it, continue without it."""
     try:
         if error is not None and not isinstance(error, RankFailedError | StallError):
             traceback.print_exception(error)
@@ -285,12 +286,12 @@ def end_process(subject: str, error: BaseException | None) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        while True:  # to MPI, a process that exits is not dead
+        while True:  # for MPI, a process that exits is not dead
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _end_unmerged() -> None:
-    """End a new process whose program ends before it has merged, and tell the survivor that has started it."""
+    """End a new process whose program ends before it has merged, and notify the survivor that has started it."""
     if not is_respawned():
         return
     try:

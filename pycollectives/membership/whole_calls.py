@@ -1,4 +1,4 @@
-"""Calls of all members that make a partial allreduce, use it once and leave it: `mean`, `agree`, and the like."""
+"""Calls of all members that make a partial allreduce, use it once and leave it, such as `mean` and `agree`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["WholeCall", "WholeCalls"]
 T = TypeVar("T")
 
 LONGEST_PART = 1800
-"""Characters of a text that ranks exchange at a time; the engine compares up to 4096 bytes, and quotes take two."""
+"""Characters that ranks exchange at a time. The engine compares up to 4096 bytes, and a quotation mark takes two."""
 
 
 class WholeCall(NamedTuple):
-    """A call, as ranks describe it to one that replaces a dead rank and does not make it."""
+    """Describes a call to a rank that replaces a dead one and does not make the call itself."""
 
     name: str
     dtype: str
@@ -36,7 +36,6 @@ class WholeCall(NamedTuple):
     op: str
 
     def arguments(self) -> PartialAllreduceArguments:
-        """Return the arguments of its collective."""
         return _arguments(np.zeros(self.elements, self.dtype), self.op, self.name)
 
 
@@ -45,7 +44,7 @@ def _arguments(array: Array, op: Op, name: str) -> PartialAllreduceArguments:
 
 
 class WholeCalls:
-    """The calls of one communicator's members. A death in them is recovered, as in other calls.
+    """Calls of one communicator's members that recover if a rank has died.
 
     Attributes
     ----------
@@ -56,7 +55,6 @@ class WholeCalls:
     members: tuple[int, ...]
 
     def __init__(self, comm: Communicator, context: Context) -> None:
-        """See the class."""
         self._comm = comm
         self._context = context
 
@@ -92,12 +90,12 @@ class WholeCalls:
         return bool((least[:2] == ~least[2:]).all())
 
     def compare(self, local: bytes, /, *, what: str, timeout: float | None = None) -> list[bytes] | None:
-        """See `agreement.consistency.Exchange`. A dead rank counts as one with this rank's text."""
+        """See `agreement.consistency.Exchange`. A dead rank counts as having this rank's text."""
         if self.is_same(what, lambda: local, timeout):
             return None
         longest = int(self.reduce(what, lambda: np.array([len(local)]), "MAX", timeout)[0])
         own = np.zeros((self._comm.size, 1 + longest), np.uint8)
-        own[self._comm.rank, : len(local) + 1] = [*local, 1]  # the 1 ends it
+        own[self._comm.rank, : len(local) + 1] = [*local, 1]  # the 1 marks the end
         texts = [bytes(row).rstrip(b"\0")[:-1] for row in self.reduce(what, lambda: own, "BOR", timeout)]
         return [text or local for text in texts]
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from ..topology.weights import Matrix
 
 SEGMENT_BYTES = 64 << 10
-"""An average of two segments of this size takes about 10 microseconds, during which `read` and `apply` may wait."""
+"""Averaging two segments of this size takes about 10 microseconds, during which `read` and `apply` may wait."""
 SEGMENT_BYTES_ON_DEVICE = 4 << 20
-"""Each segment costs a launch and a poll, about 20 microseconds; longer segments would be little slower."""
+"""Each segment costs a launch and a poll, about 20 microseconds. Longer segments gain little."""
 
 Step = tuple[float, "Sequence[tuple[int, float]]", "Sequence[tuple[int, float]]"]
 
@@ -40,7 +40,7 @@ def _overlap(steps: int) -> int:
 
 @attrs.frozen
 class NeighborhoodArguments(Arguments):
-    """Common arguments of the synchronous averages. `usual_weights`: the default if the graph has no weights."""
+    """Common arguments of the synchronous averages. `usual_weights`: the default for graphs without weights."""
 
     usual_weights: ClassVar[str]
     overlap = 0
@@ -52,20 +52,19 @@ class NeighborhoodArguments(Arguments):
     weights: str | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Resolve the weights, and check them."""
         kind = weights_or(self.topology, self.weights, self.usual_weights)
         self._check_weights(kind)
         self.topology.check_connected()
         object.__setattr__(self, "weights", kind)
 
     def _check_weights(self, kind: str) -> None:
-        """Raise `ValueError` if weights of this kind give no valid average."""
+        """Raise `ValueError` if weights of this kind do not yield a valid average."""
 
     def for_engine(self, rank: int, members: Sequence[int] = (), first: int = 0) -> dict[str, Any]:
-        """Return the arguments as the engine takes them, on a rank.
+        """Return the keyword arguments of the engine's collective on a rank.
 
-        After deaths, `members` are the ranks that are left, and the engine numbers them from 0. `first`: the number of
-        the first step.
+        After deaths, `members` are the survivors, and the engine numbers them from 0. `first`: the number of the first
+        step.
         """
         if 0 < len(members) < self.topology.size:
             position = members.index(rank)
@@ -114,7 +113,7 @@ class NeighborAveragingArguments(NeighborhoodArguments):
         A kind of weights of `Topology.matrix` whose rows sum to 1. Default: the graph's own weights if it has any,
         otherwise "metropolis", which needs a symmetric graph.
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -142,10 +141,10 @@ class PushSumArguments(NeighborhoodArguments):
         A kind of weights of `Topology.matrix` whose columns sum to 1. Default: the graph's own weights if it has any,
         otherwise "push-sum".
     overlap
-        0: messages count in the step in which they are sent. 1: they count one step later, so that they travel while
-        ranks compute.
+        0: messages count in the step in which they are sent. 1: they count one step later, and travel while ranks
+        compute.
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -198,28 +197,29 @@ class PairwiseArguments(Arguments):
         or float64. If it is an array on a CUDA device, the models of all ranks are on devices.
     topology
         The graph along which ranks average: a connected, symmetric graph of `pycollectives.topology`, or its name.
-        Between nodes, only one side of a bipartite graph begins averages, so that none is declined (section 3.3.1).
+        Between nodes, only one side of a bipartite graph begins averages, so that no request is declined (section
+        3.3.1).
     pace
         When this rank begins averages. "continuous": repeatedly, in the background. "per_step": one for each `apply`.
     rate
-        Under "continuous", the largest number of averages per second that this rank begins. Default: it rests for a
-        millisecond, or for 30 times the duration of an average on its node. It may differ between ranks.
+        Under "continuous", the maximum number of averages per second that this rank begins. Default: it pauses for a
+        millisecond, or for 30 times the duration of an average on its node. The rate may differ between ranks.
     order
-        The order of neighbors: "random", as in the paper, or "round-robin". It may differ between ranks.
+        The order of neighbors: "random", as in the paper, or "round-robin". The order may differ between ranks.
     seed
         Seed for drawing neighbors.
     acceleration
         "a2cid2": momentum between averages, for graphs in which averages spread slowly, such as rings (Nabli,
-        Belilovsky and Oyallon 2023). It takes the memory of a second model. Default: None.
+        Belilovsky and Oyallon 2023). It needs memory for a second model. Default: None.
     weighting
         "uniform": each `apply` has the same weight, so that the common model is biased towards the optima of ranks that
         apply more often. "frequency": the weight is proportional to the time between this rank's calls, divided by the
         mean over all ranks.
     lock
-        "segment": segments of 64 KiB, on a device 4 MiB, are averaged one by one. "model": the whole model is averaged
-        under one lock, for comparison; `read` and `apply` then wait for whole averages.
+        "segment": segments of 64 KiB, or 4 MiB on a device, are averaged one by one. "model": the whole model is
+        averaged under one lock, for comparison; `read` and `apply` then wait for whole averages.
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -252,7 +252,6 @@ class PairwiseArguments(Arguments):
     )
 
     def __attrs_post_init__(self) -> None:
-        """Check the rate against the pace."""
         if self.rate is not None and self.pace != "continuous":
             raise ValueError(
                 f"rate: expected None under pace={self.pace!r}, which defines when averages begin, got {self.rate!r}"
@@ -261,8 +260,8 @@ class PairwiseArguments(Arguments):
     def for_engine(self, rank: int, members: Sequence[int] = (), active: Sequence[int] = ()) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on a rank.
 
-        After deaths, `members` are the ranks that are left, and the engine numbers them from 0. The `active` members
-        have not left the collective.
+        After deaths, `members` are the survivors, and the engine numbers them from 0. The `active` members have not
+        left the collective.
         """
         graph, vertices = self.topology, active or range(self.topology.size)
         if len(vertices) < graph.size:
@@ -288,7 +287,7 @@ class PairwiseArguments(Arguments):
         }
 
     def _segment_bytes(self) -> int:
-        """Return the bytes of a segment; 0: the whole model is one segment."""
+        """Return the size of a segment in bytes; 0 if the whole model is one segment."""
         if self.lock == "model":
             return 0
         return SEGMENT_BYTES if self.initial.device is None else SEGMENT_BYTES_ON_DEVICE
@@ -296,7 +295,7 @@ class PairwiseArguments(Arguments):
     def _acceleration(self, graph: Topology) -> tuple[float, float] | None:
         """Return the fraction of x - x~ that is kept between two averages, and alpha~ (A2CiD2, sections 3.1 and 3.3).
 
-        The unit of time is an average of this rank: it needs no clock, and slow networks are accelerated as well.
+        The unit of time is one average of this rank, which needs no clock and works on slow networks too.
         """
         if self.acceleration is None or graph.size == 1:
             return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HostArrays:
-    """A collective of arrays in host memory."""
+    """The engine's collective for arrays in host memory."""
 
     def __init__(self, arguments: PairwiseArguments, collective: _core.PairwiseAveraging) -> None:
         self._name = arguments.name
@@ -39,15 +39,15 @@ class HostArrays:
         self.collective.apply(as_bytes_exporter(matching_array(delta, self._buffer, name=self._name)))
 
     def given(self, mean: Array) -> Array:
-        """Return a model of the host as calls return it."""
+        """Return a model in host memory in the form in which calls return models."""
         return mean
 
 
 class DeviceArrays:
     """The engine's collective for arrays on a device, with the caller's streams.
 
-    A call waits on the host until the stream of its array has finished its work, and works on the array afterwards. A
-    `read` without `out` writes its result in the order of the newest call's stream, initially the stream of `initial`.
+    A call waits on the host until the stream of its array has finished its work, and then uses the array. A `read`
+    without `out` writes its result in stream order on the newest call's stream, initially the stream of `initial`.
     """
 
     def __init__(self, arguments: PairwiseArguments, made: dict[str, Any]) -> None:
@@ -82,13 +82,12 @@ class DeviceArrays:
         self._stream = array.stream
 
     def given(self, mean: Array) -> Any:
-        """Return a model of the host as calls return it."""
+        """Return a model in host memory in the form in which calls return models."""
         self.collective.show(as_bytes_exporter(mean), self._shown_to)
         return DeviceResult(self, None)
 
     @property
     def shown(self) -> int:
-        """The address of the memory that `read` returns."""
         return self.collective.shown
 
     def fetched(self) -> Array:

@@ -1,7 +1,7 @@
 """Pairwise averaging on a communicator with `on_failure="continue"`.
 
-The neighbors of a dead rank become neighbors of each other, and each survivor continues with its own model. An average
-that a death interrupts may have changed only one of its two models.
+The neighbors of a dead rank become neighbors of each other, and each survivor continues with its own model. If a death
+interrupts an average, only one of its two models may have changed.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
     from .arguments import PairwiseArguments
 
 LARGEST_COUNTERS = ("staleness_max",)
-"""Counters whose largest value counts; all others but `memory_bytes` are summed over the former collectives."""
+"""Counters that are maxima; all others but `memory_bytes` are summed over the former collectives."""
 
 
 class Position(NamedTuple):
-    """What a newcomer takes over from a survivor."""
+    """The data that a newcomer takes over from a survivor."""
 
     model: Array
-    mean: Array | None  # of an `equalize` that is under way and completed
+    mean: Array | None  # the mean of an open `equalize` call that is completed
     equalized: int
     open_call: int | None
 
 
 class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]):
-    """The calls of the engine's pairwise averaging, and `equalize`, which recover if a rank has died."""
+    """Calls of the engine's pairwise averaging, and `equalize`, that recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PairwiseArguments, deadline: Deadline) -> None:
-        self._model = array_of(arguments.initial.array)  # with which the engine's collective is made
+        self._model = array_of(arguments.initial.array)  # the initial model of the engine's collective
         self._equalizer: Equalizer | None = None
-        self._equalizing = threading.RLock()  # held by a thread in `equalize`, which other threads do not wait for
+        self._equalizing = threading.RLock()  # held by a thread in `equalize`; other threads do not wait for it
         assert context.membership is not None
-        self._active = context.membership.members  # without those that have left
+        self._active = context.membership.members  # members that have not left
         self._equalized = 0  # completed calls of `equalize`
         self._open_call: int | None = None  # the number of the call that has reached its limit
-        self._mean = self._model  # of the newest
-        self._counts: dict[str, Any] = {}  # of former collectives
-        self._waited_in_rounds = 0.0  # ... and of their `equalize`
+        self._mean = self._model  # of the newest call
+        self._counts: dict[str, Any] = {}  # counters of former collectives
+        self._waited_in_rounds = 0.0  # ... and seconds in their `equalize`
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.PairwiseAveraging:
@@ -66,7 +66,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
             **self._arguments.for_engine(self._rank, self._members, self._active),
         )
         self.held_dtype_name = made.held_dtype_name
-        is_first, self._core = self._equalizer is None, made  # it averages from now on
+        is_first, self._core = self._equalizer is None, made  # averages begin now
         try:
             count = self._arguments.initial.buffer.count
             self._equalizer = Equalizer(self._context, made, count=count, name=self.name, deadline=deadline)
@@ -80,7 +80,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Let threads take turns: any may read and apply."""
+        """Make threads take turns, because any thread may read and apply."""
         with self._in_use:
             yield
 
@@ -98,7 +98,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         self._run(action, Deadline(self._context.timeout))
 
     def equalize(self, deadline: Deadline) -> Array:
-        """See `PairwiseAveraging.equalize`; return the mean as it is held."""
+        """See `PairwiseAveraging.equalize`; return the mean in the type in which models are held."""
         number = self._equalized if self._open_call is None else self._open_call
 
         def action() -> Array:
@@ -125,12 +125,11 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         self._end(abort=False)
 
     def abort(self) -> None:
-        """Leave at once."""
         self._end(abort=True)
 
     def _end(self, *, abort: bool) -> None:
         if self._left or not self._in_use.acquire(blocking=not self._membership.is_recovering):
-            self._left = True  # during a recovery, `stopped` leaves
+            self._left = True  # during a recovery, `stopped` leaves later
             return
         try:
             self._left = True
@@ -172,13 +171,13 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         while True:
             try:
                 core.read_kept(held)
-            except RankFailedError as error:  # raised once for each dead rank
+            except RankFailedError as error:  # raised once per dead rank
                 core.set_told(error.ranks)
             else:
                 return held
 
     def _with(self, counts: dict[str, Any]) -> dict[str, Any]:
-        """Return the counters of an engine's collective and of the former ones together."""
+        """Return the counters of an engine's collective and the former ones, combined."""
         total = counts.copy()
         for name, before in self._counts.items():
             if name in LARGEST_COUNTERS:
@@ -188,9 +187,9 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return total
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its model. All have replaced it with the mean, or none."""
+        """See `Recoverable.fill`. Each survivor keeps its model. All have replaced it with the mean, or none has."""
         del deadline
-        gone = {state["member"] for state in states if state["left"]}  # a rank that joins its creation has no state
+        gone = {state["member"] for state in states if state["left"]}  # a rank that joins the creation has no state
         self._active = tuple(rank for rank in self._membership.members if rank not in gone)
         replaced = None if self._equalizer is None else self._equalizer.replaced
         if self._left or replaced is None:
@@ -207,14 +206,13 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return Position(self._model, self._mean if is_completed else None, self._equalized, self._open_call)
 
     def take_position(self, position: Position) -> None:
-        """See `Recoverable.take_position`. An open call of the donor that is completed, this rank completes too."""
+        """See `Recoverable.take_position`. This rank also completes a completed open call of the donor."""
         self._model, mean, self._equalized, self._open_call = position
         self._mean = self._mean if mean is None else mean
 
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the engine's collective and of the former ones together."""
         return self._counts | {"memory_bytes": 0} if self._core is None else self._with(self._core.statistics())
 
     def statistics_of_rounds(self) -> dict[str, Any]:
@@ -223,7 +221,6 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
 
     @property
     def failed(self) -> bool:
-        """Whether `equalize` cannot continue."""
         return self._rounds.failed
 
     def set_told(self, dead: Sequence[int]) -> None:

@@ -1,7 +1,7 @@
 """The synchronous averages with neighbors on a communicator with `on_failure="continue"`.
 
-The neighbors of a dead rank become neighbors of each other. When a death interrupts ranks in different steps, each
-takes the steps that the furthest has done without neighbors, and keeps its own model. Afterwards all are in one step.
+The neighbors of a dead rank become neighbors of each other. If a death interrupts ranks in different steps, ranks that
+are behind catch up in steps without neighbors, in which they keep their own model.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighborhood"]):
-    """The calls of the engine's neighborhood, which recover if a rank has died."""
+    """Calls of the engine's neighborhood that recover if a rank has died."""
 
     def __init__(
         self, context: Context, arguments: NeighborhoodArguments, deadline: Deadline, *, push_sum: bool
     ) -> None:
         self._push_sum = push_sum
-        self._begun: Array | None = None  # the model of the step that is not done
-        self._newest: Array | None = None  # the result of the newest step that is done
-        self._weight = 1.0  # of that
-        self._steps = 0  # started
+        self._begun: Array | None = None  # the model of the step in progress
+        self._newest: Array | None = None  # the result of the newest completed step
+        self._weight = 1.0  # of that result
+        self._steps = 0  # steps started
         self._together_from = 0  # this rank takes earlier steps without neighbors
-        self._waited = 0.0  # in former collectives
+        self._waited = 0.0  # seconds in former collectives
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.Neighborhood:
@@ -54,7 +54,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     # ------------------------------------------------------------------------------------------------ calls
 
     def start(self, values: Any, *, timeout: float | None = None) -> None:
-        """Like the engine's `start`, with a time limit, because it waits if a rank has died."""
+        """Start a step as the engine does, with a time limit, because the call waits if a rank has died."""
 
         def action() -> None:
             self._check_not_left()
@@ -70,7 +70,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
     @property
     def _catches_up(self) -> bool:
-        """Whether this rank takes its open step without neighbors."""
+        """Whether this rank's open step is one without neighbors."""
         return self._begun is not None and self._steps <= self._together_from
 
     def test(self) -> bool:
@@ -99,12 +99,12 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         self._run(action, deadline)
 
     def final(self, out: Array, *, timeout: float | None = None) -> None:
-        """Like the engine's `final`. After a death, the messages for a rank's next step are lost."""
+        """Return the final model as the engine does. After a death, the messages for the next step are lost."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
             core = self._engine_side
-            if core.steps == 0:  # none with the survivors
+            if core.steps == 0:  # no step since the death
                 self._give_last(out)
                 return
             core.final(out, timeout=seconds_of(deadline))
@@ -118,14 +118,14 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
             self._give_last(out)
 
     def _give_last(self, out: Array) -> None:
-        """Give the model of the step that has begun, or else the newest result."""
+        """Write the model of the open step or, without one, the newest result."""
         last = self._newest if self._begun is None else self._begun
         if last is None:
             raise RuntimeError(f"{self.name!r}: final needs a step, and none was started")
         self._give(last, out)
 
     def _give(self, model: Array | None, out: Array) -> None:
-        """Give a model that the engine's collective has not made, with the weight with which push-sum begins."""
+        """Write a model that is not from the engine's collective, with push-sum's initial weight."""
         assert model is not None
         np.copyto(out.reshape(-1), model)
         self._weight = 1.0
@@ -140,7 +140,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         return {"left": self._left, "done": self._steps - (self._begun is not None)}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its own model. Newcomers begin at the step of the donor."""
+        """See `Recoverable.fill`. Each survivor keeps its own model. Newcomers begin at the donor's step."""
         del deadline
         self._together_from = max(state["done"] for state in states if not state["left"])
         if self._membership.is_joining:
@@ -153,7 +153,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         self._newest = position
 
     def remake(self, arguments: NeighborhoodArguments, deadline: Deadline) -> None:
-        """See `Recoverable.remake`. The weights of push-sum begin again."""
+        """See `Recoverable.remake`. The weights of push-sum start again at 1."""
         super().remake(arguments, deadline)
         self._weight = 1.0
 
@@ -165,16 +165,14 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the engine's collective and of the former ones together."""
         counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {"waited": counts["waited"] + self._waited, "steps": self._steps}
 
     @property
     def steps(self) -> int:
-        """Steps that this rank has started."""
         return self._steps
 
     @property
     def weight(self) -> float:
-        """Of a push-sum: of the newest result."""
+        """The weight of the newest result, for push-sum."""
         return self._weight

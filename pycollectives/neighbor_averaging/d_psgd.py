@@ -11,7 +11,7 @@ class NeighborAveraging(Neighborhood[NeighborAveragingArguments]):
 
     In step k all ranks compute x[k + 1] = W[k] x[k], where x[k] are the models and W[k] the weights of the topology
     (Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?", NeurIPS 2017, Algorithm 1, line 4).
-    A rank waits only for its neighbors. It adds up its own model first, then the neighbors' in ascending order, so that
+    A rank waits only for its neighbors. It adds its own model first, then the neighbors' in ascending order, so that
     results have the same bits in every run. 16-bit floats are summed in float32 and rounded once per step.
 
     After a rank has left, each neighbor adds the weight of that rank to the weight of its own model. Weights still sum

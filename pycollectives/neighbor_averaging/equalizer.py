@@ -1,4 +1,4 @@
-"""Gives all ranks that have not left the exact mean of their models."""
+"""Computes the exact mean of the models of all ranks that have not left, and gives it to each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ..support.typing import Array
 
 LONGEST_CHUNK = 64 << 10
-"""Elements that are averaged at a time; a node needs memory for some chunks per rank."""
+"""Elements that are averaged at a time. A node needs memory for several chunks per rank."""
 
 
 class Equalizer:
-    """Averages chunk after chunk in rounds of all ranks; a rank that has left counts as arrived, without data.
+    """Averages models chunk by chunk in rounds of all ranks. Ranks that have left count as arrived without data.
 
-    All ranks call `equalize` the same number of times. After a `StallError`, the next call continues where it was;
-    after another error, a rank can no longer call it.
+    All ranks call `equalize` the same number of times. After a `StallError`, the next call continues. After another
+    error, the rank can no longer call it.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Equalizer:
         self._models = models
         self._count = count
         self._chunk = np.zeros(min(max(count, 1), LONGEST_CHUNK), models.held_dtype_name)
-        # this rank's model before and after it was replaced by the mean, until all ranks have done so
+        # this rank's model before and after the replacement by the mean, until all ranks have replaced theirs
         self.replaced: tuple[Array, Array] | None = None
         self._name = name
         self._failed = False
@@ -49,10 +49,10 @@ class Equalizer:
         self._rounds = context.full_rounds(self._chunk, "AVG", f"{name}.equalize", deadline)
 
     def equalize(self, deadline: Deadline) -> Array:
-        """Replace each rank's model with the mean of all models, as models are held, and return it; collective.
+        """Replace each rank's model with the mean of all models, and return it in the type of held models; collective.
 
-        No averages run until it is done. No rank reads its model before all have called it, and no rank returns before
-        all have replaced theirs.
+        No averages run during the call. No rank reads its model before all have made the call, and none returns before
+        all have replaced their models.
         """
         self._models.pause(timeout=deadline.remaining())
         try:
@@ -94,7 +94,7 @@ class Equalizer:
             part[:] = self._rounds.result[: part.size]
         try:
             self._models.replace_held(before, self._mean)
-        except RankFailedError:  # it has changed nothing
+        except RankFailedError:  # nothing was changed
             raise
         except BaseException:  # an interrupt, after the change
             self.replaced = before, self._mean
@@ -105,19 +105,15 @@ class Equalizer:
 
     @property
     def failed(self) -> bool:
-        """Whether a call has ended with an error after which it cannot continue."""
         return self._failed
 
     def statistics_of_rounds(self) -> dict[str, Any]:
-        """Return the counters of its rounds on this rank."""
         return self._rounds.statistics()
 
     def leave(self) -> None:
-        """Leave without waiting."""
         self._rounds.leave()
 
     def abort(self) -> None:
-        """Leave at once."""
         self._rounds.abort()
 
     def _meet(self) -> _core.Round:

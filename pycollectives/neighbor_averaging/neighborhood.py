@@ -32,7 +32,7 @@ class StepInfo:
     step
         The number of the step, from 0.
     weight
-        The weight of the result under push-sum, otherwise 1.
+        The weight of the result for push-sum, otherwise 1.
     """
 
     step: int
@@ -46,7 +46,7 @@ class NeighborhoodStatistics(Statistics):
     Attributes
     ----------
     steps
-        Steps that this rank has started. A rank that replaces a dead one begins with a survivor's number.
+        Steps that this rank has started. A rank that replaces a dead one begins with a survivor's count.
     """
 
     steps: int
@@ -69,7 +69,7 @@ class StepRequest(Request):
         self.step = step
 
     def wait(self, *, out: BufferSpec | None = None, timeout: float | None = None) -> StepInfo:
-        """Wait until the step is done; its average is then the collective's `result`.
+        """Wait until the step is done. Its average is then the collective's `result`.
 
         Parameters
         ----------
@@ -82,14 +82,15 @@ class StepRequest(Request):
         Returns
         -------
         StepInfo
-            The number of the step, and under push-sum the weight.
+            The number of the step and, for push-sum, the weight.
 
         Raises
         ------
         StallError
-            Not done in time; the text names the step and the missing neighbors. `out` is unchanged. Wait again.
+            The step is not done in time; the message names the step and the missing neighbors. `out` is unchanged. Wait
+            again.
         RankFailedError
-            Ranks have died; the text names them.
+            Ranks have died; the message names them.
         RuntimeError
             Another thread is in a call of the collective, or `out` is given and the step is already done.
         ValueError, TypeError, BufferError
@@ -105,7 +106,7 @@ class StepRequest(Request):
         return self._info
 
     def test(self) -> bool:
-        """Return True if the step is done, so that `wait` returns at once; moves messages, does not wait."""
+        """Return True if the step is done, so that `wait` returns at once; move messages, but do not wait."""
         self._said_done = self._info is not None or self._collective._test()
         return self._said_done
 
@@ -119,10 +120,10 @@ class StepRequest(Request):
 
 
 class Neighborhood(Collective[ArgumentsT]):
-    """Base of the synchronous averages with neighbors.
+    """Base class of the synchronous averages with neighbors.
 
-    One thread at a time may call it. Ranks may make different numbers of steps: a rank that leaves takes part in no
-    further step, and its neighbors continue without it.
+    One thread at a time may call it. Ranks may make different numbers of steps: after a rank leaves, its neighbors
+    continue without it.
     """
 
     push_sum: ClassVar[bool]
@@ -190,7 +191,7 @@ class Neighborhood(Collective[ArgumentsT]):
         return self._request
 
     def average(self, w: BufferSpec, *, timeout: float | None = None) -> StepInfo:
-        """Do a step in place: start it, wait for it, and write the average to `w`.
+        """Perform a step in place: start it, wait for it, and write the average to `w`.
 
         Parameters
         ----------
@@ -202,15 +203,15 @@ class Neighborhood(Collective[ArgumentsT]):
         Returns
         -------
         StepInfo
-            The number of the step, and under push-sum the weight.
+            The number of the step and, for push-sum, the weight.
 
         Raises
         ------
         StallError
-            Not done in time; the text names the step and the missing neighbors. `w` is unchanged. Call it again with
-            the same `w`: the step continues with the values of the first call.
+            The step is not done in time; the message names the step and the missing neighbors. `w` is unchanged. Call
+            this again with the same `w`: the step continues with the values of the first call.
         RuntimeError
-            A step that ended with an error or by Ctrl-C began with other memory: pass that memory, or wait on
+            An unfinished step, after an error or Ctrl-C, began with other memory: pass that memory, or wait on
             `request`.
         ValueError, TypeError, BufferError, RankFailedError, ClosedError
             As for `start` and its request's `wait`.
@@ -223,8 +224,8 @@ class Neighborhood(Collective[ArgumentsT]):
             step._in_place = array
         elif step._in_place.__array_interface__["data"] != array.__array_interface__["data"]:
             raise RuntimeError(
-                f"{self.name!r}: average: step {step.step} has begun with other memory, and is not done: pass that, or "
-                "wait on `request`"
+                f"{self.name!r}: average: step {step.step} has begun with other memory, and is not done: pass "
+                "that memory, or wait on `request`"
             )
         return step.wait(out=array, timeout=timeout)
 
@@ -232,19 +233,18 @@ class Neighborhood(Collective[ArgumentsT]):
     def result(self) -> Array:
         """The average of the newest step for which `wait` returned: read-only, of the shape of `like`.
 
-        It does not change until `wait` of a later step returns. Before the first step it raises `RuntimeError`. It does
-        not show averages that were written to `out` or in place.
+        It does not change until `wait` of a later step returns, and does not show averages that were written to `out`
+        or in place. Before the first step, it raises `RuntimeError`.
         """
         if self._shown is None:
-            raise RuntimeError(f"{self.name!r}: no step has given a result yet")
+            raise RuntimeError(f"{self.name!r}: no step has a result yet")
         return self._shown
 
     def final(self, out: BufferSpec | None = None, *, timeout: float | None = None) -> Array:
-        """Return this rank's model after its last step; the neighbors need to make no extra call.
+        """Return this rank's model after its last step; the neighbors make no extra call.
 
-        You may also call it after `leave`, while the communicator is open. With `overlap=1` the model includes the
-        messages for this rank's next step. To make further steps, continue with `result` instead: these messages would
-        count twice.
+        You may also call it after `leave`, while the communicator is open. With `overlap=1`, the model includes the
+        messages for this rank's next step. For further steps use `result`, because these messages would count twice.
 
         Parameters
         ----------
@@ -287,7 +287,7 @@ class Neighborhood(Collective[ArgumentsT]):
 
     @property
     def steps(self) -> int:
-        """The number of steps that this rank has started. A rank that replaces a dead one begins with a survivor's."""
+        """The number of steps started on this rank. A rank that replaces a dead one begins with a survivor's count."""
         return self._collective.steps
 
     def _choices(self) -> list[str]:

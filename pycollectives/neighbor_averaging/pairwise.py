@@ -34,17 +34,17 @@ class PairwiseStatistics(Statistics):
     begun
         Averages that this rank began.
     begun_between_nodes
-        Averages that this rank began with ranks of other nodes, by messages.
+        Averages that this rank began with ranks of other nodes, using messages.
     declined
-        Requests that a rank of another node declined because it was in an average already.
+        Requests that a rank of another node declined because it was already in an average.
     skipped
-        Segments that were left out of an average because another average held them.
+        Segments left out of an average because another average had locked them.
     applied
         Calls of `apply`.
     staleness_mean
-        Mean number of averages of this model between a `read` and the following `apply`.
+        Mean number of averages of this model between a `read` and the next `apply`.
     staleness_max
-        Largest number of averages between a `read` and the following `apply`.
+        Largest number of averages between a `read` and the next `apply`.
     waited
         Seconds that `read` and `apply` have waited for the lock of a segment, and `equalize` for other ranks.
     """
@@ -65,10 +65,10 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
     `read` and `apply` wait for no other rank's application, and any thread may call them. In Algorithm 1 of AD-PSGD, a
     rank reads x', computes the gradient at x', and applies it to x, which averages may have changed in between.
 
-    An average keeps each element's sum over ranks (under "a2cid2", the sum of the model and its momentum). Each delta
-    is applied exactly once. After a rank leaves or dies, no average includes its model.
+    An average preserves each element's sum over ranks (with "a2cid2", the sum of the model and its momentum). Each
+    delta is applied exactly once. After a rank leaves or dies, no average includes its model.
 
-    `flush` calls `equalize`, and so do `close` and the end of a `with` block: all models are then equal (collective).
+    `flush`, `close` and the end of a `with` block call `equalize`, which makes all models equal (collective).
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -128,19 +128,19 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
     def read(self, out: BufferSpec | None = None, *, stream: Any = None) -> Array:
         """Return a copy of this rank's model.
 
-        Each segment of the copy (64 KiB, on a device 4 MiB) is a snapshot; with `lock="model"` the whole copy is a
-        snapshot.
+        Each segment of the copy (64 KiB, or 4 MiB on a device) is a snapshot. With `lock="model"`, the whole copy is
+        one snapshot.
 
         Parameters
         ----------
         out
-            Where to write the copy: C-contiguous, writable host memory of the count and dtype of `initial`; by default
-            a new array of the shape of `initial`. If `initial` is on a CUDA device: an array on that device; by default
-            memory of the library, an object with `__cuda_array_interface__` and `to_host()`, which the next `read` or
-            `equalize` overwrites.
+            Memory for the copy: C-contiguous, writable host memory of the count and dtype of `initial`; by default a
+            new array of the shape of `initial`. If `initial` is on a CUDA device: an array on that device; by default,
+            memory of the library, as an object with `__cuda_array_interface__` and `to_host()`, which the next `read`
+            or `equalize` overwrites.
         stream
-            Only for models on a device: the stream on which you work with the copy, as for `apply`. Default without
-            `out`: the stream of the newest call.
+            Only for models on a device: the stream on which you use the copy, as for `apply`. Default without `out`:
+            the stream of the newest call.
 
         Returns
         -------
@@ -152,9 +152,9 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         ValueError, TypeError, BufferError
             `out` is refused.
         RankFailedError
-            Neighbors have died. It is raised once for each; later calls continue without them.
+            Neighbors have died. Raised once for each; later calls continue without them.
         RuntimeError
-            This rank's device or a neighbor's has failed. For a neighbor it is raised once; later calls continue
+            This rank's device or a neighbor's has failed. For a neighbor, it is raised once, and later calls continue
             without that neighbor.
         ClosedError
             This rank has left.
@@ -171,8 +171,8 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
             C-contiguous memory of the count and dtype of `initial`, on the host or on its device. You may overwrite it
             after the call.
         stream
-            Only for models on a device: the stream on which you work with `delta`. A PyTorch, CuPy or Numba stream, an
-            object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
+            Only for models on a device: the stream on which you use `delta`. A PyTorch, CuPy or Numba stream, an object
+            with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array specifies.
             The call waits on the host until that stream has produced the values.
 
         Raises
@@ -180,21 +180,21 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         ValueError, TypeError, BufferError
             `delta` is refused. Nothing is added.
         RankFailedError
-            Neighbors have died. It is raised once for each, and nothing is added; later calls continue without them.
+            Neighbors have died. Raised once for each. Nothing is added; later calls continue without them.
         RuntimeError
             As for `read`. Nothing is added. If this rank's device fails during the call, its model is lost.
         ClosedError
             This rank has left. Nothing is added.
         KeyboardInterrupt
-            Ctrl-C during a wait for a segment that is being averaged. The wait takes microseconds unless a process is
-            stopped in an average. All of `delta` has been added, unless the call was interrupted twice.
+            Ctrl-C while the call waits for a segment that is being averaged. This takes microseconds, unless a process
+            is stopped in an average. All of `delta` has been added, unless the call was interrupted twice.
         """
         self._arrays.apply(delta, stream)
 
     def equalize(self, *, timeout: float | None = None) -> Array:
         """Give every rank the mean of all ranks' models; collective among the ranks that have not left.
 
-        No averages run until it is done. Deltas that other threads apply during the call are added to the mean. After a
+        No averages run during the call. Deltas that other threads apply during the call are added to the mean. After a
         `StallError`, call it again to continue. After another error, some ranks may have the mean and others not:
         `equalize` is then unusable, while `read`, `apply` and averages continue. Leave the collective on all ranks.
 
@@ -206,19 +206,19 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         Returns
         -------
         numpy.ndarray
-            The mean, of the shape and dtype of `initial`; on a device as for `read`. Device data is copied through the
-            host.
+            The mean, of the shape and dtype of `initial`; on a device, an object as for `read`. Device data is copied
+            through the host.
 
         Raises
         ------
         StallError
-            Not done in time; the text names the ranks that have not arrived.
+            The call is not complete in time; the message names the ranks that have not arrived.
         RankFailedError
             A rank has died.
         ClosedError
             This rank has left.
         RuntimeError
-            Another thread is in `equalize`, an earlier call ended with an error, or as for `read`.
+            Another thread is in `equalize`, or an earlier call ended with an error. Also as for `read`.
         """
         deadline = Deadline(self._context.limit(timeout))
         if not self._equalizing.acquire(blocking=False):
@@ -252,7 +252,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
 
     def _discard(self) -> int:
         for leave in (self._equalizer.abort, self._collective.leave):
-            with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any longer
+            with contextlib.suppress(RankFailedError, TransportError):  # no rank is reachable
                 leave()
         return 0  # applied deltas are in the model
 

@@ -14,16 +14,16 @@ class PushSum(Neighborhood[PushSumArguments]):
     model x / weight, the *de-biased* value (Assran et al., "Stochastic Gradient Push for Distributed Deep Learning",
     ICML 2019, Algorithm 1). The sums of x and of the weights over all ranks never change.
 
-    If the caller changes the model between two steps, for example by a gradient step, the change is added to x (line 4
-    of that algorithm).
+    If the caller changes the model between two steps, such as by a gradient step, the change is added to x (line 4 of
+    that algorithm).
 
-    With `overlap=1`, a step waits for the messages of the step before, so that messages travel during computation. This
-    is Algorithm 2 of the paper with tau = 1, except that the set of messages does not depend on their speed. `final`
-    returns the model with the pending messages included.
+    With `overlap=1`, a step waits for the messages of the previous step, so that messages travel during computation.
+    This is Algorithm 2 of the paper with tau = 1, except that a step always includes the same messages, however fast
+    they are. `final` returns the model with the pending messages included.
 
-    A rank that has left keeps its x and weight. Later shares for it return to their senders, one step later. If all
-    in-neighbors of a rank have left, the rank still sends shares but receives none: its weight falls with each step,
-    and changes of x count more and more. All ranks should therefore take the same number of steps, or leave together.
+    A rank that has left keeps its x and weight. Later shares for it return to their senders one step later. If all
+    in-neighbors of a rank have left, the rank sends shares but receives none: its weight shrinks with each step, and
+    changes of x count more and more. All ranks should therefore take the same number of steps, or leave together.
 
     Attributes
     ----------

@@ -32,7 +32,7 @@ def _policy(policy: Policy | str) -> Policy:
     given, (group, _, original_size) = as_policy(policy), creation()
     if original_size is None:
         return given.for_size(group.size)
-    given.for_size(original_size)  # raises if it did not fit initially
+    given.for_size(original_size)  # raises if it was invalid from the start
     return given.for_survivors(group.size).for_size(group.size)
 
 
@@ -82,42 +82,41 @@ class PartialAllreduceArguments(Arguments):
         is an array on a CUDA device, all contributions and results are on that device: see "Arrays on a device" in
         docs/semantics.md.
     count, dtype
-        Use them instead of `like`. `count`: the number of elements. `dtype`: the NumPy or MPI element type. Results are
-        flat.
+        The number of elements, and the NumPy or MPI element type; use them instead of `like`. Results are then flat.
     op
-        An MPI operation, such as `MPI.SUM`, on element types for which MPI defines it; or `pycollectives.AVG`, which
-        divides by the number of contributors; or the name of one.
+        An MPI operation, such as `MPI.SUM`, for element types for which MPI defines it; `pycollectives.AVG`, which
+        divides by the number of contributors; or the name of one of these.
     policy
         When a round starts: an object such as `Quorum(2)`, or its string, such as "quorum:2". Default: when half of the
         ranks have arrived.
     late
-        The use of data that is too late for a round. "accumulate": it goes into the next round, combined by `op` with
-        this rank's later contributions. "replace": it goes into the next round, unless newer data of this rank replaces
-        it. "drop": data that misses the round with which its call completes is discarded at once, unless a round waits
-        for it (`max_staleness`); newer data replaces other data that no round has taken.
+        What happens to data that is too late for a round. "accumulate": it goes into the next round, combined by `op`
+        with this rank's later contributions. "replace": it goes into the next round, unless newer data from this rank
+        replaces it. "drop": data that misses the round with which its call completes is discarded at once, unless a
+        round waits for it (`max_staleness`). Newer data replaces older data that no round has taken.
     missed
-        The result of a late call. "sum" (only `op` SUM and AVG): the sum of all results that this rank has not
-        received, so that ranks that add up their results end with the same total. "latest": only the newest result.
+        The result of a late call. "sum" (only for `op` SUM and AVG): the sum of all results that this rank has not
+        received, so that all ranks get the same total if they add up their results. "latest": only the newest result.
         Default: "sum" for SUM and AVG, otherwise "latest".
     max_staleness
-        After this many rounds in a row without data of a rank, the next round waits for that rank. None: never.
+        After this many rounds in a row without data from a rank, the next round waits for that rank. None: never.
     activation
-        How messages between P nodes, or P ranks without a board, start a round; without effect on a single board.
+        How messages between P nodes, or P ranks without a board, start a round. It has no effect on a single board.
         "dissemination": in ceil(log2 P) steps with P ceil(log2 P) messages (eager-SGD, section 4.1.1). "tree": with P -
         1 messages, and one for each node that starts the round itself (ours). "tree:K": a tree for messages that take K
-        times as long as sending one. "auto": the fastest by the cost model, or "tree" where there is none.
+        times as long to arrive as to send. "auto": the fastest according to the cost model, or "tree" if there is none.
     algorithm
         "auto": the best one for these ranks, nodes and bytes. A cost model chooses it if every rank has a core and
-        there is no table of `python -m pycollectives tune`; otherwise a table of measurements does.
+        `python -m pycollectives tune` has not written a table; otherwise a table of measurements does.
         "board": shared memory within nodes, and messages between nodes by the best schedule. "board+NAME": the same
         with the schedule NAME. NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists
         the names. For arrays on a CUDA device, messages go through host memory ("staged").
     history
         The number of rounds, at least 1, that a call can miss before `RoundInfo.overrun` is True. Under `missed="sum"`,
-        this many results are kept individually, and older ones are added to a running total: no result is lost, and
-        memory stays bounded.
+        this many results are kept individually, and older ones are added to a running total, so that no result is lost
+        and memory stays bounded.
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -143,7 +142,7 @@ class PartialAllreduceArguments(Arguments):
         object.__setattr__(self, "like", self._template_or_count())
         like, group = self.like, creation().group
         operations.checked_op_on(self.op, like.buffer.dtype)
-        if self.missed == "":  # nothing is lost, and replicas stay equal
+        if self.missed == "":  # no result is lost, and replicas stay equal
             object.__setattr__(self, "missed", "sum" if self.op in ("SUM", "AVG") else "latest")
         if self.missed == "sum" and self.op not in ("SUM", "AVG"):
             raise ValueError(f"missed='sum' adds results up: expected op SUM or AVG, got {self.op}")
@@ -183,11 +182,11 @@ class PartialAllreduceArguments(Arguments):
         }
 
     def readable(self, x: object) -> Array:
-        """Return the memory of a contribution that is not already such an array; raise if it does not fit."""
+        """Return the memory of a contribution that is not a plain array of this type; raise if it does not match."""
         return buffers.as_bytes_exporter(buffers.matching_array(x, self.like.buffer, name=self.name))
 
     def writable(self, out: object) -> Array:
-        """Return an array of this shape over the memory for a result; raise if it does not fit."""
+        """Return an array of this shape over the memory for a result; raise if the memory does not match."""
         return buffers.matching_array(out, self.like.buffer, writable=True).reshape(self.like.buffer.shape)
 
     def for_engine(self, nodes: Sequence[int]) -> dict[str, Any]:
@@ -221,7 +220,7 @@ class PartialAllreduceArguments(Arguments):
 def _choose(
     algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
-    """Return the choice for `algorithm`, and the table that was used for it, or None."""
+    """Return the choice for `algorithm`, and the table that made it, or None."""
     size, count = len(nodes), len(set(nodes))
     asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD)) or costs is not None
     table = tables.for_costs(costs) if asked else tables.built_in()
@@ -232,7 +231,7 @@ def _choose(
 def _choose_on_device(
     algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
-    """Return the same for arrays on devices, where "auto" means a board if possible, so that no data is staged."""
+    """Do the same for arrays on devices, where "auto" uses a board if possible, so that no data is staged."""
     count = len(set(nodes))
     if count == 1 and algorithm in ("auto", choice.BOARD):
         return choice.Choice(board=True, schedule=None), None

@@ -40,7 +40,7 @@ def checked(
 
 
 class CheckedAllreduce:
-    """Wraps the engine's collective: it forwards calls and notes their results."""
+    """Wraps the engine's collective, forwards calls and records their results."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class CheckedAllreduce:
         self._writable = arguments.writable
         self._sums_missed_rounds = arguments.missed == "sum"
         self._calls = 0
-        self._given = 0  # this rank has received the rounds before this one, or they were superseded
-        self._is_finite = True  # no result had inf or NaN
-        self._rounds: dict[int, dict[str, str | int]] = {}  # this rank's results of its newest rounds, ascending
+        self._given = 0  # rounds below this number were received, or superseded
+        self._is_finite = True  # no result has had inf or NaN
+        self._rounds: dict[int, dict[str, str | int]] = {}  # this rank's results of the newest rounds, ascending
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collective, name)
@@ -84,7 +84,7 @@ class CheckedAllreduce:
         return into, info
 
     def _round_of(self, x: Any, timeout: float | None, stream: Any) -> _core.RoundInfo:
-        """Contribute and wait; the caller gets no request with which it could wait again."""
+        """Contribute and wait. The caller gets no request, and cannot wait again."""
         limit = checked_timeout(timeout)
         handle = self.contribute(x, stream=stream)
         try:
@@ -99,7 +99,7 @@ class CheckedAllreduce:
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Refuse a second thread as the engine does, also while the first one is between two calls of the engine."""
+        """Refuse a second thread as the engine does, even while the first one is between two engine calls."""
         if not self._in_use.acquire(blocking=False):
             raise RuntimeError(
                 f"{self._collective.name}: called while another thread is in a call of this collective; one thread at "
@@ -112,7 +112,7 @@ class CheckedAllreduce:
 
     def _flush(self, timeout: float | None) -> _core.RoundInfo:
         deadline = Deadline(timeout)
-        self._collective.start_flush()  # no round waits for this rank while it meets the others
+        self._collective.start_flush()  # no round waits for this rank during the comparison
         self._checks.try_to_meet(Call("flush", self._number), deadline.remaining())
         info = self._collective.flush(timeout=deadline.remaining())
         self.note(info)
@@ -128,12 +128,12 @@ class CheckedAllreduce:
         return self._collective.abort()
 
     def note_call(self, call: int, info: _core.RoundInfo) -> None:
-        """Note the result of the newest request only: with an older one, the result may be of another round."""
+        """Record the result if the request is the newest. For an older one, it may be of another round."""
         if call == self._calls:
             self.note(info)
 
     def note(self, info: _core.RoundInfo) -> None:
-        """Note a result, unless its round was noted before or it is of several rounds."""
+        """Record a result, unless its round is recorded already or the result spans several rounds."""
         if info.round < self._given:
             return
         self._given = info.round + 1
@@ -154,12 +154,11 @@ class CheckedAllreduce:
             del self._rounds[next(iter(self._rounds))]
 
     def _check_finite(self, info: _core.RoundInfo, result: NDArray[Any]) -> None:
-        """Warn of the first result with inf or NaN."""
         if not self._is_finite or np.isfinite(result).all():
             return
         self._is_finite = False
         warnings.warn(
-            f"PYC_CHECK: {self._collective.name}: the result of round {info.round} has inf or NaN, of the ranks "
+            f"PYC_CHECK: {self._collective.name}: the result of round {info.round} has inf or NaN, with data from "
             f"{describe_ranks(info.contributors)}. An iteration that converges without delays can diverge with them: "
             "docs/howto/solver.md has the condition",
             RuntimeWarning,
@@ -170,7 +169,7 @@ class CheckedAllreduce:
         return self._collective.result
 
     def _compare(self, what: str, timeout: float | None) -> None:
-        """Meet the other ranks, and compare the rounds that this rank shares with those that make the same call.
+        """Compare the recorded rounds with the other ranks that make the same call.
 
         Raises
         ------
@@ -218,7 +217,7 @@ class CheckedOnDevice(CheckedAllreduce):
 
 
 class CheckedRound:
-    """Wraps the engine's request and notes the round with which it completes."""
+    """Wraps the engine's request and records the round with which it completes."""
 
     def __init__(self, handle: _core.Round, collective: CheckedAllreduce, call: int) -> None:
         self._handle = handle
@@ -227,7 +226,7 @@ class CheckedRound:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return type(self._handle)  # isinstance must hold, and the engine's class cannot be derived from
+        return type(self._handle)  # isinstance must hold, but no class can derive from the engine's
 
     @property
     def default_timeout(self) -> float | None:

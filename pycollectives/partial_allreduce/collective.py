@@ -33,20 +33,20 @@ class AllreduceStatistics(Statistics):
     Attributes
     ----------
     rounds
-        Rounds that this rank has seen complete.
+        Rounds completed on this rank.
     contributions
         Calls of this rank.
     included
         Completed calls whose data was in the round with which they completed.
     late
-        Completed calls that were late: they came after a round whose result this rank had not received.
+        Completed calls that were late: made after a round whose result this rank had not received.
     missed
-        Rounds whose result this rank received only as part of a later one, or under `missed="latest"` not at all.
+        Rounds whose result this rank received only as part of a later one or, under `missed="latest"`, not at all.
     overrun
         Calls that had missed more rounds than `history`.
     stragglers
-        The ranks whose data was absent from rounds that calls of this rank received, those with the most rounds first.
-        A rank that has received every round has counted all of them.
+        The ranks whose data was absent from rounds that this rank received, starting with those absent most often.
+        Rounds that this rank did not receive are not counted.
     """
 
     rounds: int
@@ -62,8 +62,8 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
     """A reduction over all ranks, repeated round by round; made by `Communicator.partial_allreduce`.
 
     Each rank contributes when it has data, as often as it likes. The policy decides when a round starts. Ranks without
-    data are absent from the round, which differs from contributing zeros. All ranks make, flush and leave it together.
-    One thread at a time may call it.
+    data are absent from the round, which differs from contributing zeros. All ranks make, flush and close the
+    collective together. One thread at a time may call it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from mpi4py import MPI
@@ -90,15 +90,15 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
             continuing = ContinuingAllreduce(context, arguments, deadline)
             self._collective = cast("_core.PartialAllreduce", continuing)
             continuing.when_remade = self._when_remade()
-        # The engine's own methods, without a Python frame around them: with cold caches, after sleep or work, a frame
-        # costs 10 us. Methods that a derived class overrides stay.
+        # The engine's own methods, without a Python frame: with cold caches, after sleep or work, a frame costs 10 us.
+        # Methods that a derived class overrides are kept.
         if type(self).contribute is PartialAllreduce.contribute:
             self.contribute = self._collective.contribute  # type: ignore[method-assign]
         if type(self).allreduce is PartialAllreduce.allreduce:
             self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
 
     def _when_remade(self) -> Callable[[], None]:
-        """Return a function that takes the method of a new engine's collective after a death."""
+        """Return a function that switches to the method of the new engine's collective after a death."""
         of_self = weakref.ref(self)
 
         def take() -> None:
@@ -129,23 +129,23 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         context.check_on_host("like", arguments.like)
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
-        """Contribute data to a round without waiting; you may reuse the array as soon as this returns.
+        """Contribute data to a round without waiting; you may reuse the array when the call returns.
 
         Parameters
         ----------
         x
             C-contiguous host memory of the collective's count and dtype, of any shape: a NumPy array, an object that
             exports PEP 3118 or DLPack, or `[buffer, count, type]`. If the collective was made with a `like` on a CUDA
-            device: an array on that device. The data is handed over once its stream has produced it; work that you
-            queue on that stream after this call may overwrite it.
+            device: an array on that device. The data is read once its stream has produced it. Work that you queue on
+            that stream after this call may overwrite it.
         stream
-            Only for arrays on a device: the stream on which you work with them. A PyTorch, CuPy or Numba stream, an
-            object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
+            Only for arrays on a device: the stream on which you use them. A PyTorch, CuPy or Numba stream, an object
+            with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array specifies.
 
         Returns
         -------
         Request
-            Completes with the round in which this call takes part. Its `wait` returns a `RoundInfo`.
+            A request that completes with the round in which this call takes part. Its `wait` returns a `RoundInfo`.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         result : ndarray
             The result, of the collective's shape and dtype: in the memory of `out`, or the read-only `self.result`.
         info : RoundInfo
-            Describes the round, with its contributors.
+            Describes the round, including its contributors.
 
         Raises
         ------
@@ -200,8 +200,8 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
         It does not change until this rank contributes again, flushes, or calls `wait`, `test` or `done` of another
         request, whose result it then shows. Under `missed="sum"`, it includes only rounds that this rank has not
-        received before; without such a round it is the identity of the op. With several pending calls, it may be of a
-        later round than the request on which you call `wait` first. Before the first round it raises `RuntimeError`.
+        received before; if there are none, it is the identity of the op. With several pending calls, it may belong to a
+        later round than the request that you wait for first. Before the first round, it raises `RuntimeError`.
         """
         return self._collective.result
 
@@ -221,9 +221,9 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
     def flush(self, *, timeout: float | None = None) -> RoundInfo:
         """Deliver the pending data of all ranks in one synchronous round; collective. The collective stays usable.
 
-        Afterwards `result` is the result of this round. Under `missed="sum"`, it is the sum of all results that this
-        rank had not received, including this round. If no rank had pending data, the round's result is the identity of
-        the op: 0 for SUM and AVG.
+        Afterwards, `result` is the result of this round or, under `missed="sum"`, the sum of all results that this rank
+        had not received, including this round's. If no rank had pending data, the round's result is the identity of the
+        op: 0 for SUM and AVG.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor left in time; the text names them. Call `flush` again to continue; do
+            Some ranks have neither flushed nor left in time; the message names them. Call `flush` again to continue; do
             not contribute until it has returned.
         ClosedError
             This rank has left.
@@ -282,12 +282,12 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     @property
     def rounds(self) -> int:
-        """The number of rounds that this rank has seen complete."""
+        """The number of rounds completed on this rank."""
         return self._collective.rounds
 
     def _c_handle(self) -> object:
         if self._context.checks.on:
-            raise TypeError(f"{self.name!r}: PYC_CHECK=1 does not see calls from C: unset it")
+            raise TypeError(f"{self.name!r}: PYC_CHECK=1 cannot check calls from C: unset it")
         return super()._c_handle()
 
     def _choices(self) -> list[str]:
@@ -295,5 +295,5 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
 
 def _given(stream: Any) -> dict[str, Any]:
-    """Return `stream` as keyword arguments, if given: collectives of host arrays do not have it."""
+    """Return `stream` as keyword arguments, if given: collectives of host arrays have no such parameter."""
     return {} if stream is None else {"stream": stream}

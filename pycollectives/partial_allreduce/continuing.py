@@ -1,10 +1,10 @@
 """The partial allreduce of a communicator with `on_failure="continue"`.
 
-A death ends the engine's collective. The survivors make another one (recovery.py), whose rounds continue the numbers of
-the former, and calls continue in it.
+A death ends the engine's collective. The survivors make a new one (recovery.py), whose rounds continue the numbering,
+and calls continue in it.
 
-Before the first death, `allreduce` is the engine's own method whenever nothing is kept here (csrc/bindings/
-direct_calls.h). Every other call ends that first, and begins it again if it leaves nothing.
+Before the first death, `allreduce` is the engine's own method as long as no state is kept here (direct calls;
+csrc/bindings/direct_calls.h). Every other call first ends this mode, and resumes it if it leaves no state.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ContinuingAllreduce(Recovery):
         self._contributed = 0
         self._contributor: int | None = None  # the thread that has contributed since the last flush
         self._is_direct = False
-        self._interrupted: Call | None = None  # of the direct call that a death interrupted
+        self._interrupted: Call | None = None  # the direct call that a death interrupted
         self.when_remade: Callable[[], object] = lambda: None
         self.allreduce: Callable[..., tuple[Any, _core.RoundInfo]] = self._allreduce
         super().__init__(context, arguments, deadline)
@@ -100,7 +100,7 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ direct calls
 
     def _end_direct(self, *, waits: bool = False) -> None:
-        """Take over what direct calls have kept. `waits` for one by another thread."""
+        """Take over the state of direct calls. `waits`: whether to wait for another thread's direct call."""
         if not self._is_direct or self._core is None:
             return
         core = self._core
@@ -119,7 +119,7 @@ class ContinuingAllreduce(Recovery):
                 self._interrupted = call
 
     def _begin_direct(self) -> None:
-        """Let `allreduce` be the engine's, if nothing is kept here."""
+        """Make `allreduce` the engine's method, if no state is kept here."""
         is_kept = self._contributions or self._flushing or self._flushed is not None or len(self._waiting) > 0
         if self._epoch > 0 or is_kept or self._left or self._is_direct or self._core is None:
             return
@@ -128,7 +128,6 @@ class ContinuingAllreduce(Recovery):
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """See `Recoverable.stopped`."""
         with super().stopped():
             self._end_direct(waits=True)
             yield
@@ -151,12 +150,12 @@ class ContinuingAllreduce(Recovery):
     def _allreduce_again(
         self, x: Any, out: Any | None, timeout: float, death: RankFailedError
     ) -> tuple[Any, _core.RoundInfo]:
-        """Complete a direct call that a death interrupted; direct calls are of epoch 0. `timeout`: the rest."""
+        """Complete a direct call, which is of epoch 0, after a death. `timeout`: its remaining seconds."""
         deadline = self.deadline(timeout)
         with self._in_use:
             self._end_direct()
             call, self._interrupted = self._interrupted, None
-        if call is None:  # nothing was handed over
+        if call is None:  # no data was contributed
             self._membership.recover(death, 0, deadline)
             return self._allreduce(x, out, timeout=seconds_of(deadline))
         into = None if out is None else self._arguments.writable(out)
@@ -166,14 +165,14 @@ class ContinuingAllreduce(Recovery):
         return self._received(info, out, into)
 
     def _received(self, info: _core.RoundInfo, out: Any | None, into: Array | None) -> tuple[Any, _core.RoundInfo]:
-        """Return the result of `allreduce`, whose round `info` describes."""
+        """Return the result of an `allreduce` whose round `info` describes."""
         if into is None:
             return self.result, info
         np.copyto(into, self.result)
         return out if isinstance(out, np.ndarray) and out.shape == into.shape else into, info
 
     def _round_of(self, values: Array, deadline: Deadline) -> _core.RoundInfo:
-        """Contribute and wait. Afterwards the caller may overwrite the values, so they are copied if they are kept."""
+        """Contribute and wait. Copy the values if they are still needed, because the caller may overwrite them."""
         call, contribution = self._contribute(values, deadline)
         try:
             with self._advising():
@@ -184,7 +183,7 @@ class ContinuingAllreduce(Recovery):
 
     @contextlib.contextmanager
     def _advising(self) -> Iterator[None]:
-        """Add to a StallError that the data is contributed."""
+        """Add to a StallError that the data has been contributed."""
         try:
             yield
         except StallError as error:
@@ -272,7 +271,6 @@ class ContinuingAllreduce(Recovery):
         return call.handle
 
     def _finish(self, call: Call, info: _core.RoundInfo) -> None:
-        """Complete a call that the engine has completed."""
         call.info, call.handle = self._described_for_call(info), None
         self._waiting.discard(call)
         self._receive_newer()
@@ -282,7 +280,7 @@ class ContinuingAllreduce(Recovery):
             self._drop(call)
 
     def _receive_newer(self) -> None:
-        """Take the result of the engine's collective, with the results that this rank has not received before it."""
+        """Take the result of the engine's collective, including earlier results that this rank has not received."""
         self._kept_result = self._latest = None
         if self._pending is not None:
             self._kept_result, self._pending = self._added_to_pending(self._engine_side.result), None
@@ -328,7 +326,7 @@ class ContinuingAllreduce(Recovery):
         core = self._engine_side
         self._end_direct()
         if (self._is_behind or self._has_flushed) and self._newest is not None:
-            has_flushed = self._has_flushed or self._newest.flush  # in the newest round, or before
+            has_flushed = self._has_flushed or self._newest.flush  # whether a flush is in the newest round or before it
             self._is_behind = self._has_flushed = False
             if has_flushed:
                 self._complete_flush(self._newest.info)
@@ -367,7 +365,6 @@ class ContinuingAllreduce(Recovery):
         return self._core.result
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the engine's collective and of the former ones together."""
         counts: dict[str, Any] = {"memory_bytes": 0} if self._core is None else self._core.statistics()
         for name in SUMMED_COUNTERS:
             counts[name] = counts.get(name, 0) + self._counts[name]
@@ -388,5 +385,4 @@ class ContinuingAllreduce(Recovery):
 
     @property
     def rounds(self) -> int:
-        """The number of completed rounds."""
         return self._completed if self._core is None else self._base + self._core.rounds

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DeviceCollective:
-    """Wraps the engine's collective on a device: calls take arrays on it, and the caller's stream."""
+    """Wraps the engine's collective on a device: calls take arrays on that device, and the caller's stream."""
 
     def __init__(self, collective: _core.DevicePartialAllreduce, like: Template) -> None:
         """Wrap `collective`; `like` describes an array on its device."""
@@ -28,8 +28,8 @@ class DeviceCollective:
         assert like.stream is not None
         self._collective = collective
         self._device = like.device
-        self._stream = like.stream  # of the newest contribution
-        self._contributed: object = None  # ... which a stream may still read
+        self._stream = like.stream  # the newest contribution's stream
+        self._contributed: object = None  # the newest contribution, which the stream may still read
         self.buffer = like.buffer
 
     def __getattr__(self, name: str) -> Any:
@@ -37,7 +37,6 @@ class DeviceCollective:
         return getattr(self._collective, name)
 
     def contribute(self, x: object, *, stream: Any = None) -> Round:
-        """As `PartialAllreduce.contribute`."""
         array = self._described(x, stream)
         handle = self._collective.contribute(array.pointer, array.streams)
         self._stream = array.stream
@@ -45,14 +44,13 @@ class DeviceCollective:
         return handle
 
     def contribute_and_wait(self, x: object, *, timeout: float | None = None, stream: Any = None) -> RoundInfo:
-        """Return `contribute(x).wait(timeout=timeout)`; refuse a wrong time limit before contributing."""
+        """Return `contribute(x).wait(timeout=timeout)`; refuse an invalid time limit before contributing."""
         limit = checked_timeout(timeout)
         return self.contribute(x, stream=stream).wait(timeout=limit)
 
     def allreduce(
         self, x: object, out: object = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, RoundInfo]:
-        """As `PartialAllreduce.allreduce`."""
         receiver = None if out is None else self.receiver(out, stream)
         try:
             info = self.contribute_and_wait(x, timeout=timeout, stream=stream)
@@ -62,14 +60,13 @@ class DeviceCollective:
         return self.given(out, receiver), info
 
     def receiver(self, out: object, stream: Any = None) -> DeviceArray:
-        """Return the array for a result; raise if it does not fit."""
         array = self._described(out, stream)
         if array.readonly:
             raise BufferError(f"{self.name}: out: expected a writable array, got one that is read-only")
         return array
 
     def given(self, out: object, receiver: DeviceArray | None) -> Any:
-        """Return the newest result, in `out` if given."""
+        """Return the newest result, in `out` if it is given."""
         if receiver is None:
             return self.result
         self._collective.give(receiver.pointer, receiver.stream)
@@ -77,17 +74,15 @@ class DeviceCollective:
 
     @property
     def result(self) -> DeviceResult:
-        """The newest result, in the order of the newest contribution's stream."""
+        """The newest result, in stream order on the newest contribution's stream."""
         self._collective.give(self._collective.shown, self._stream)
         return DeviceResult(self, self._stream)
 
     @property
     def shown(self) -> int:
-        """The address of `result`."""
         return self._collective.shown
 
     def fetched(self) -> Array:
-        """Return the newest result, on the host."""
         values = np.empty(self.buffer.shape, self.buffer.dtype)
         self._collective.fetch(values)
         return values

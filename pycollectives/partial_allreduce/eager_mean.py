@@ -1,4 +1,4 @@
-"""Eager-SGD's mean of gradients, by a partial allreduce (section 5, Algorithm 2); for `train` and `torch`."""
+"""Eager-SGD's mean of gradients (section 5, Algorithm 2), for `train` and `torch`."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from .recovery import Unused
 
 DivideBy: TypeAlias = Literal["world", "contributors"]
-"""The divisor of a sum of gradients: the number of all ranks, as in the paper, or of the round's contributors."""
+"""The divisor of a sum of gradients: the number of all ranks, as in the paper, or only of contributors."""
 
 
 def check_divide_by(divide_by: object) -> None:
-    """Raise ValueError unless it is a `DivideBy`."""
+    """Raise ValueError unless the argument is a `DivideBy`."""
     if divide_by not in ("world", "contributors"):
         raise ValueError(f"divide_by: expected 'world' or 'contributors', got {divide_by!r}")
 
 
 class EagerMean:
-    """The mean over ranks of arrays that may arrive late; made by all ranks (collective).
+    """The mean over ranks of arrays that may arrive late; creating it is collective.
 
     Arrays are NumPy arrays, unless a derived class takes others. `missed`: the result for a rank that is behind: "sum",
-    the sum of all missed means, or "latest", only the newest mean. `flushed_by`: the call that flushes it, for
-    messages. `options` are options of `Communicator.partial_allreduce`: `policy`, `late`, `max_staleness`, `history`,
-    `name`.
+    the sum of all missed means, or "latest", only the newest mean. `flushed_by`: the call that flushes the collective,
+    for messages. `options`: `policy`, `late`, `max_staleness`, `history` and `name` of
+    `Communicator.partial_allreduce`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class EagerMean:
     ) -> None:
         check_divide_by(divide_by)
         self._comm = comm
-        # The members may change between a round and its result, so that ranks would divide it by different numbers.
+        # The members may change between a round and its result, so that ranks could divide by different numbers.
         self._divides_first = divide_by == "world" and comm.on_failure == "continue"
         self._divisor = comm.size if divide_by == "world" and not self._divides_first else 1
         self._sums = missed == "sum"
@@ -58,7 +58,7 @@ class EagerMean:
 
     @property
     def waits_for_arrivals(self) -> bool:
-        """Whether a rank can wait for others that have contributed the same number of times."""
+        """Whether a rank can wait for others that have contributed equally often."""
         return self._collective.policy.waits_for_arrivals(len(self._comm.members))
 
     @property
@@ -71,40 +71,35 @@ class EagerMean:
         return self._collective.contribute(gradient / len(self._comm.members) if self._divides_first else gradient)
 
     def write_to(self, out: Any) -> Any:
-        """Write this rank's newest mean into an array, and return the array."""
         return np.divide(self._collective.result, self._divisor, out=out)
 
     def add_to(self, out: Any) -> None:
-        """Add this rank's newest mean to an array."""
         out += self._collective.result / self._divisor
 
     def start_flush(self) -> None:
-        """Leave: from now on no rank waits for this one."""
+        """Announce a `flush`: from now on no rank waits for this one."""
         self._collective.start_flush()
 
     def flush(self, *, timeout: float | None = None) -> RoundInfo | None:
         """Deliver all pending gradients; collective. Return the last round if this rank has a new mean, otherwise None.
 
-        The new mean is that of a last round with all pending gradients and, under missed="sum", includes the rounds
-        that this rank missed. Without either there is no new mean, which differs from a mean of 0.
+        The new mean is from a last round with all pending gradients and, under missed="sum", includes the rounds that
+        this rank missed. If there are neither, there is no new mean, which differs from a mean of 0.
         """
         info = self._collective.flush(timeout=timeout)
         return info if info.contributors or (self._sums and info.missed > 0) else None
 
     def show_unused(self, unused: Callable[[], Unused | None]) -> None:
-        """Register a function that returns the results that are not used, for ranks that replace dead ones."""
+        """Register a function that returns the unused results, for ranks that replace dead ones."""
         if self._comm.on_failure == "continue":
             self._collective.recoverable.unused = unused
 
     def leave(self) -> None:
-        """Leave without waiting."""
         self._collective.leave()
 
     @property
     def collective(self) -> PartialAllreduce:
-        """The partial allreduce that it uses."""
         return self._collective
 
     def abort(self) -> int:
-        """Leave at once; return the number of discarded contributions."""
         return self._collective.abort()

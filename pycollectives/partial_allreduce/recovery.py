@@ -1,8 +1,8 @@
-"""The data that a rank keeps of a partial allreduce, to continue in another one after a death.
+"""The state that a rank keeps of a partial allreduce, to continue in a new one after a death.
 
-Each rank keeps its contributions until a completed round contains them, and contributes the others again. A round that
-completed on one survivor completes on all. At most one round, the newest, can be missing on a rank, because each round
-needs the messages of every node. Methods are called under the collective's lock.
+Each rank keeps its contributions until a completed round contains them, and after a death contributes those that are
+left again. A round that completed on one survivor completes on all. A rank can lack at most one round, the newest,
+because each round needs messages from every node. Methods are called under the collective's lock.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from ..support.typing import Array
 
 KEPT_BEFORE_LOOKUP = 4
-"""If a rank keeps more contributions, it asks the engine which of them rounds have taken."""
+"""A rank that keeps more contributions asks the engine which of them are in completed rounds."""
 SUMMED_COUNTERS = ("included", "late", "missed", "overrun", "waited")
 """Counters summed over the former collectives."""
 
 
 @dataclass(eq=False)
 class Call:
-    """A call that waits for a round. `info` describes the round, once it is complete."""
+    """A call that waits for a round. `info` describes the round once it is complete."""
 
-    handle: _core.Round | None = None  # in the engine's collective
-    number: int = 0  # of its contribution there
+    handle: _core.Round | None = None  # its request in the engine's collective
+    number: int = 0  # the number of its contribution there
     late: bool = False
-    delivered: bool = False  # a completed round has its contribution
+    delivered: bool = False  # whether a completed round has its contribution
     info: _core.RoundInfo | None = None
-    has_result: bool = True  # False: a recovery has completed it, and the application has not received the result
+    has_result: bool = True  # False if a recovery has completed it and the application lacks the result
 
 
 @dataclass(eq=False)
@@ -51,7 +51,7 @@ class Contribution:
 
     values: Array
     call: Call
-    number: int | None = None  # in the engine's collective, from 1; None: not handed over to it
+    number: int | None = None  # in the engine's collective, from 1; None: the engine does not have it
 
 
 class Newest(NamedTuple):
@@ -59,15 +59,15 @@ class Newest(NamedTuple):
 
     info: _core.RoundInfo
     flush: bool
-    result: tuple[bytes, int] | None  # accumulators, and a divisor; None without contributors
+    result: tuple[bytes, int] | None  # accumulators and a divisor; None without contributors
 
 
 class Unused(NamedTuple):
-    """Results that the application has received and not used, so that a newcomer must receive them too."""
+    """Results that the application has received but not used, so that a newcomer must receive them too."""
 
     result: Array | None  # the sum of the results of these rounds
     rounds: int
-    flushed: bool  # a flush has completed, whose results are not used
+    flushed: bool  # whether a completed flush has unused results
 
 
 class Position(NamedTuple):
@@ -87,30 +87,30 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
         self._base = 0  # rounds before the first of the engine's collective
-        self._lost: tuple[int, ...] = ()  # since this rank's last call
+        self._lost: tuple[int, ...] = ()  # dead ranks since this rank's last call
         self._contributions: list[Contribution] = []
-        self._numbered = 0  # contributions to the engine's collective
+        self._numbered = 0  # number of contributions to the engine's collective
         self._waiting: weakref.WeakSet[Call] = weakref.WeakSet()
         self._awaited: weakref.WeakSet[Call] = weakref.WeakSet()  # completed by a recovery: see `Call.has_result`
         self._flushing = False
-        self._flushed: Call | None = None  # the flush that is under way has completed
-        self._counts: dict[str, float] = dict.fromkeys(SUMMED_COUNTERS, 0)  # of former collectives
-        self._stragglers: list[tuple[int, int, int]] = []  # ... with the ranks' original numbers
-        # When the engine's collective stopped.
+        self._flushed: Call | None = None  # the open flush, if a recovery has completed it
+        self._counts: dict[str, float] = dict.fromkeys(SUMMED_COUNTERS, 0)  # counters of former collectives
+        self._stragglers: list[tuple[int, int, int]] = []  # ... by the ranks' original numbers
+        # State at the time when the engine's collective stopped:
         self._completed = 0
-        self._taken = 0  # number of the newest contribution in the round after these
+        self._taken = 0  # number of the newest contribution in the next round
         self._lacking = 0
         self._newest: Newest | None = None
-        self._sums: list[tuple[bytes, int]] = []  # of the rounds that this rank has not received, with divisors
+        self._sums: list[tuple[bytes, int]] = []  # results of the rounds that this rank has not received, with divisors
         self._missed = 0  # the number of these rounds
         self._latest: Newest | None = None  # under missed="latest": their result
         self._pending: Array | None = None  # under missed="sum": the result of calls that a recovery has completed
-        self._pending_rounds = 0  # in it
-        self._kept_result: Array | None = None  # until the next one
-        self._is_behind = False  # on a newcomer: its first call is of the newest round, which was completed before
-        self._drops_first = False  # and the contribution of this call is in no round
-        self._has_flushed = False  # on a newcomer: its first flush was completed before
-        self.whole_call: tuple[Any, ...] | None = None  # the `WholeCall` of membership that has made it
+        self._pending_rounds = 0  # rounds in it
+        self._kept_result: Array | None = None  # `result` until the next one
+        self._is_behind = False  # on a newcomer: its first call belongs to the newest completed round
+        self._drops_first = False  # ... and no round takes its contribution
+        self._has_flushed = False  # on a newcomer: its first flush is already complete
+        self.whole_call: tuple[Any, ...] | None = None  # the membership's `WholeCall` that has made this collective
         self.unused: Callable[[], Unused | None] = lambda: None
         super().__init__(context, arguments, deadline)
 
@@ -136,7 +136,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         contribution.number = self._numbered + 1
         try:
             handle = core.contribute(contribution.values)
-        except RankFailedError:  # it may be handed over
+        except RankFailedError:  # the engine may have it
             self._numbered = core.statistics()["contributions"]
             contribution.number = contribution.number if contribution.number <= self._numbered else None
             raise
@@ -146,7 +146,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._numbered += 1
         call = contribution.call
         call.handle, call.number, call.late = handle, self._numbered, handle.late
-        if call.late and self._latest is not None and handle.test():  # `result` is newer
+        if call.late and self._latest is not None and handle.test():  # then `result` is newer
             self._latest = self._kept_result = None
         late = self._arguments.late
         if late == "replace":
@@ -166,7 +166,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._contributions = [one for one in self._contributions if not one.call.delivered]
 
     def _complete_behind(self, contribution: Contribution, core: _core.PartialAllreduce) -> None:
-        """Complete the first call of a newcomer, with the newest round. The next one contains its contribution."""
+        """Complete a newcomer's first call with the newest round. The next round contains its contribution."""
         assert self._newest is not None
         call = contribution.call
         self._is_behind = False
@@ -217,7 +217,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._stragglers = self._with_stragglers(counts["stragglers"])
 
     def _with_stragglers(self, newest: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-        """Return the stragglers of the former collectives and of the engine's together."""
+        """Return the stragglers of the engine's current and former collectives."""
         all_of = {rank: (absent, longest) for rank, absent, longest in self._stragglers}
         for place, absent, longest in newest:
             before = all_of.get(self._members[place], (0, 0))
@@ -225,7 +225,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         return [(rank, *counts) for rank, counts in all_of.items()]
 
     def _complete_delivered(self) -> None:
-        """Complete calls whose contribution is in a completed round, but which a death interrupted before."""
+        """Complete interrupted calls whose contributions are in a completed round."""
         for call in self._open_calls():
             if call.handle is None and call.delivered and self._newest is not None:
                 self._complete(call, self._newest.info, included=True)
@@ -233,7 +233,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     def _keep_result(self, core: _core.PartialAllreduce) -> None:
         if self._kept_result is not None:
             return
-        with contextlib.suppress(RuntimeError):  # there is none yet
+        with contextlib.suppress(RuntimeError):  # no result yet
             self._kept_result = core.result.copy()
             self._kept_result.flags.writeable = False
 
@@ -267,7 +267,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._contributions.clear()
 
     def _described(self, info: _core.RoundInfo, lost: tuple[int, ...], missed: int = 0) -> _core.RoundInfo:
-        """Return the description of a round by the original numbers of ranks and rounds. `missed`: more rounds."""
+        """Describe a round by the original numbers of ranks and rounds. `missed`: additional missed rounds."""
         from ..support.native import core
 
         return core.restored_round_info(
@@ -308,7 +308,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         if is_in:
             self._forget(self._taken)
         for call in self._open_calls():
-            if call.handle is not None or call.delivered:  # it has arrived in this round
+            if call.handle is not None or call.delivered:  # the call had arrived in this round
                 self._complete(call, received.info, included=call.delivered)
         if self._flushing and received.flush:
             self._complete_flush(received.info)
@@ -321,7 +321,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         values = np.zeros(length, np.uint8)
         values[: len(sent)] = np.frombuffer(sent, np.uint8)
         result = self.shared_bytes(values, f"the newest round of {self._arguments.name!r}", deadline)
-        received: Newest = pickle.loads(result.tobytes())  # ignores the zeros after its end
+        received: Newest = pickle.loads(result.tobytes())  # ignores the trailing zeros
         return received
 
     def position(self) -> Position:
@@ -339,7 +339,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
             position
         )
         if self._newest is not None and (self._missed > 0 or self._pending is not None):
-            repeats = self._rank in self._newest.info.contributors  # the dead rank's contribution to the same step
+            repeats = self._rank in self._newest.info.contributors  # the dead rank has contributed to the same step
             self._is_behind, self._drops_first = True, repeats or self._arguments.late == "drop"
 
     def remake(self, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
@@ -374,7 +374,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
             self._contribute_now(one, core)
         calls = [one.call for one in self._contributions if one.call.handle is not None]
         for call in self._open_calls():
-            if call.handle is None and calls:  # newer data has replaced its data
+            if call.handle is None and calls:  # newer data has replaced the call's data
                 call.handle, call.number = calls[-1].handle, calls[-1].number
         if self._flushing:
             core.start_flush()
@@ -384,7 +384,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     # ------------------------------------------------------------------------------------------------ results
 
     def _receive(self, call: Call) -> None:
-        """Make `result` the result of a call that a recovery has completed, unless a later call has received it."""
+        """Set `result` for a call that a recovery has completed, unless a later call has received it."""
         if call.has_result:
             return
         core = self._engine_side
@@ -394,7 +394,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
                 self._pending = self._added_to_pending(np.zeros(buffer.shape, buffer.dtype))
             self._kept_result, self._pending, self._pending_rounds = self._pending, None, 0
         elif self._latest is not None:
-            core.receive_pending()  # these rounds are not missed by the next call
+            core.receive_pending()  # the next call does not miss these rounds
             core.set_result(*(self._latest.result or (None, 1)))
             self._kept_result = None
         self._latest = None

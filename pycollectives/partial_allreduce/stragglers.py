@@ -1,4 +1,4 @@
-"""The ranks that were late: how often, and a warning about them."""
+"""How often ranks were late, and a warning about stragglers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _logger = logging.getLogger("pycollectives")
 
 
 class Straggler(NamedTuple):
-    """How often a rank had no data in a round. Ranks that have left are stragglers from then on.
+    """How often a rank had no data in a round. Ranks that have left count as stragglers from then on.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class Straggler(NamedTuple):
     absent
         Rounds without its data, apart from flushes.
     longest
-        The most of these rounds in a row.
+        The longest run of such rounds.
     """
 
     rank: int
@@ -31,7 +31,7 @@ class Straggler(NamedTuple):
 
 
 class StragglerWarning:
-    """Log a line for each rank that was absent from more than a share of the rounds since the line before.
+    """Log a line for each rank that was absent from more than a share of the rounds since the last check.
 
     `share` is `PYC_STRAGGLER_WARNING`; None: never.
     """
@@ -42,13 +42,13 @@ class StragglerWarning:
         self._absent: dict[int, int] = {}
 
     def check(self, name: str, rounds: int, stragglers: Sequence[Straggler]) -> None:
-        """Log lines after so many rounds of the collective `name`."""
+        """Log lines after `rounds` rounds of the collective `name`."""
         new = rounds - self._rounds
         if self.share is None or new == 0:
             return
         for each in stragglers:
             absent = each.absent - self._absent.get(each.rank, 0)
             if absent > self.share * new:
-                text = "pycollectives: %s: rank %d had no data in %d of %d rounds (%.0f %%); in %d in a row at most."
+                text = "pycollectives: %s: rank %d had no data in %d of %d rounds (%.0f %%), at most %d in a row."
                 _logger.warning(text, name, each.rank, absent, new, 100 * absent / new, each.longest)
         self._rounds, self._absent = rounds, {each.rank: each.absent for each in stragglers}

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..support.typing import Op
 
 SHORTEST_ON_BOARD = 1 << 16
-"""Least bytes for a group on one node to use shared memory: below, messages are faster (measured with 2, 4 and 8
-members on 2 cores). Groups on devices always use it."""
+"""The least bytes for which a group on one node uses shared memory. For fewer bytes, messages are faster (measured with
+2, 4 and 8 members on 2 cores). Groups on devices always use it."""
 
 
 def explicit_group_algorithm(
@@ -72,12 +72,12 @@ class PartialReduceArguments(Arguments):
     op
         As for `partial_allreduce`; AVG divides by the number of members.
     coordinator_rank
-        The rank whose engine runs the generator in the background. The rank is also a worker like the others.
+        The rank whose engine runs the generator in the background. It is also a worker like the others.
     weighting
-        "uniform": all members have the same weight. "staleness" (only `op` AVG of floats): a member has the weight
-        1 / (1 + s) if it is s steps behind the newest step that the generator knew when the group started.
+        "uniform": all members have the same weight. "staleness" (only for `op` AVG of floats): a member has the weight
+        1 / (1 + s) if it is s steps behind the newest step that the generator knew of when the group started.
     name
-        In messages and traces; by default a number in the order of creation.
+        The name in messages and traces. Default: numbered in the order of creation.
     timeout
         Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
@@ -94,7 +94,7 @@ class PartialReduceArguments(Arguments):
     table: SelectionTable | CostModel = attrs.field(init=False, metadata=compared_as(tables.describe))
 
     def __attrs_post_init__(self) -> None:
-        """Check arguments that depend on each other, and choose the algorithm for each size of a group."""
+        """Check arguments that depend on each other, and select the table of algorithms."""
         buffer = self.like.buffer
         operations.checked_op_on(self.op, buffer.dtype)
         if self.like.device is not None:

@@ -32,11 +32,11 @@ class GroupInfo:
     group
         The members, ascending; only this rank if it averaged with no other.
     sequence
-        The number of the group, in the order of generation; under `StaticGroups` the step.
+        The number of the group, in the order of generation; under `StaticGroups`, the step.
     waited
         Seconds from the request until this rank began its part of the reduction.
     conflicts
-        The number of earlier groups for which this group had to wait when it was generated.
+        The number of earlier groups that this group had to wait for when it was generated.
     """
 
     group: tuple[int, ...]
@@ -54,7 +54,7 @@ class ReduceStatistics(Statistics):
     averages
         Completed calls of `average`.
     cache_hits
-        Groups that exchanged messages by an existing plan. A plan fits groups of the same size in which this rank has
+        Groups that exchanged messages with an existing plan. A plan fits groups of the same size in which this rank has
         the same position.
     cache_misses
         Groups that needed a new plan. The newest 64 plans are kept.
@@ -69,8 +69,8 @@ class PartialReduce(Collective[PartialReduceArguments]):
     """Averages among changing groups of ranks; made by `Communicator.partial_reduce`.
 
     A rank calls `average` after each iteration, as often as it likes; other ranks may call it more or less often. One
-    thread at a time may call it. A rank that leaves is in no new group. If a `with` block raises, the pending groups of
-    this rank are performed without it.
+    thread at a time may call it. No new group includes a rank that has left. If a `with` block raises, this rank's
+    pending groups are performed without it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -116,23 +116,23 @@ class PartialReduce(Collective[PartialReduceArguments]):
     def average(
         self, weights: BufferSpec, step: int | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> GroupInfo:
-        """Average weights in place with the next group of this rank; waits until the average is complete.
+        """Average weights in place with this rank's next group, and wait until the average is complete.
 
         Parameters
         ----------
         weights
-            C-contiguous, writable host memory of the count and dtype of `like`. For several arrays see `flatten`. If
+            C-contiguous, writable host memory of the count and dtype of `like`. For several arrays, see `flatten`. If
             `like` was an array on a CUDA device: an array on that device.
         step
             The number of the iteration, from 0 to 2**39 - 1. Default: the number of the last call plus 1. Under
-            `StaticGroups` it selects the group: all ranks must use the same numbers, ascending.
+            `StaticGroups` it selects the group, so all ranks must use the same numbers, in ascending order.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
         stream
-            Only for arrays on a device: the stream on which you work with them. A PyTorch, CuPy or Numba stream, an
-            object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
-            The call waits for the earlier work of that stream before it requests a group. When it returns, the average
-            is complete.
+            Only for arrays on a device: the stream on which you use them. A PyTorch, CuPy or Numba stream, an object
+            with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array specifies.
+            The call waits for earlier work on that stream before it requests a group. When it returns, the average is
+            complete.
 
         Returns
         -------
@@ -145,11 +145,11 @@ class PartialReduce(Collective[PartialReduceArguments]):
             `weights` has a wrong count or dtype, is not a buffer, is not contiguous, is read-only, or is in other
             memory. Nothing is sent.
         StallError
-            Not done in time; the text names the group and its missing members. The object cannot average afterwards,
-            and a group that completes late may still change `weights`. If only the stream is not done in time, no group
-            was requested, and you may call this again.
+            The average is not complete in time; the message names the group and its missing members. The object cannot
+            average afterwards, and a group that completes late may still change `weights`. If only the stream was not
+            done in time, no group was requested, and you may call this again.
         RankFailedError
-            A rank has died. On the host each element is this rank's own or the average, never a partial sum.
+            A rank has died. On the host, each element is either this rank's own or the average, never a partial sum.
         ClosedError
             This rank has left, or an earlier call failed.
         RuntimeError
@@ -162,8 +162,8 @@ class PartialReduce(Collective[PartialReduceArguments]):
         groups = self.groups
         ruled: tuple[int, ...] = ()
         if isinstance(groups, StaticGroups):
-            if number < self._step:  # messages tell groups apart by it
-                raise ValueError(f"{self.name}: expected step >= {self._step}, after the last, got {number}")
+            if number < self._step:  # messages identify groups by it
+                raise ValueError(f"{self.name}: expected step >= {self._step}, after the last one, got {number}")
             ruled = groups.group_of(self.comm.rank, number, self.comm.size)
         group, sequence, waited, conflicts = self._weights.average(
             weights, stream, step=number, group=ruled, timeout=limit
@@ -172,7 +172,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
         return GroupInfo(group, sequence, waited, conflicts)
 
     def leave(self, weights: BufferSpec | None = None, *, stream: Any = None) -> None:
-        """Leave without waiting: this rank is in no new group.
+        """Leave without waiting: no new group includes this rank.
 
         Its engine performs its pending groups in the background, with a copy of the final weights. Leaving again does
         nothing.
@@ -180,8 +180,8 @@ class PartialReduce(Collective[PartialReduceArguments]):
         Parameters
         ----------
         weights
-            The final weights; by default the current content of the last buffer passed to `average`. If C made the
-            last call, there is no default: later groups are performed without this rank's weights.
+            The final weights; by default, the current content of the last buffer passed to `average`. If the last call
+            came from C, there is no default, and later groups are performed without this rank's weights.
         stream
             As for `average`.
         """

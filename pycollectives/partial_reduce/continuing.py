@@ -1,6 +1,6 @@
 """The partial reduce of a communicator with `on_failure="continue"`.
 
-A group with a dead member is dissolved. Each survivor has its own weights again, and its call gets another group among
+A group with a dead member is dissolved. Each survivor gets its own weights back, and its call joins another group among
 the survivors. A survivor whose call had completed keeps the average.
 """
 
@@ -28,17 +28,17 @@ SUMMED_COUNTERS = ("averages", "cache_hits", "cache_misses", "waited")
 
 
 class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce"]):
-    """The calls of the engine's partial reduce, which recover if a rank has died."""
+    """Calls of the engine's partial reduce that recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PartialReduceArguments, deadline: Deadline) -> None:
         self._coordinator = arguments.coordinator_rank
-        self._in_call: Array | None = None  # the weights of a call that is not done, even after its time limit
+        self._in_call: Array | None = None  # the weights of an unfinished call, even after its time limit
         self._kept = np.empty(0, np.uint8)  # ... and a copy of them
         self._next_step = 0
         self._steps: dict[int, int] = {}  # the next step of each member, at the newest recovery
         self._first = 0  # sequence number of the first group of the engine's collective
         self._sequence = 0  # ... of the next group, as far as this rank knows
-        self._counts: dict[str, float] = dict.fromkeys(SUMMED_COUNTERS, 0)  # of former collectives
+        self._counts: dict[str, float] = dict.fromkeys(SUMMED_COUNTERS, 0)  # counters of former collectives
         super().__init__(context, arguments, deadline)
 
     def _made_for_members(self, deadline: Deadline) -> _core.PartialReduce:
@@ -58,7 +58,7 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
     def average(
         self, values: Any, *, step: int, group: Sequence[int] = (), timeout: float | None = None
     ) -> tuple[tuple[int, ...], int, float, int]:
-        """As the engine's. Ranks in `group` and in the result have their original numbers."""
+        """Average as the engine does. Ranks in `group` and in the result have their original numbers."""
         deadline = self.deadline(timeout)
         self._check_not_left()
 
@@ -83,7 +83,7 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
             with contextlib.suppress(RankFailedError):
                 self._context.engine.check_usable()
                 raise
-            self._restore()  # the engine has stopped: the next call may bring other weights
+            self._restore()  # the engine has stopped, and the next call may pass other weights
             raise
 
     def _restore(self) -> None:
@@ -99,9 +99,9 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
         self._in_call = weights
 
     def _partners(self, group: Sequence[int], step: int) -> list[int]:
-        """Return the members of a rule's group that are alive and take this step now.
+        """Return the members of a rule's group that are alive and have not completed this step.
 
-        Where a death came, some members may have completed a step that others repeat.
+        At a death, some members may have completed a step that others repeat.
         """
         return [rank for rank in group if rank in self._members and self._steps.get(rank, 0) <= step]
 
@@ -129,7 +129,7 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
         return {"left": self._left, "member": self._rank, "step": self._next_step, "sequence": self._sequence}
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its own weights. Newcomers begin at the step of the donor."""
+        """See `Recoverable.fill`. Each survivor keeps its own weights. Newcomers begin at the donor's step."""
         del deadline
         donor, *_ = states
         self._steps = dict.fromkeys(self._membership.members, donor["step"])
@@ -141,6 +141,5 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
     # ------------------------------------------------------------------------------------------------ the state
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the engine's collective and of the former ones together."""
         counts: dict[str, Any] = {"memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {name: counts.get(name, 0) + self._counts[name] for name in SUMMED_COUNTERS}

@@ -1,11 +1,11 @@
 """`preduce` on a communicator with `on_failure="continue"`.
 
 If a death interrupts a P-Reduce that some members have completed, the others receive the result from one of them. If no
-survivor has completed it, all make it again with the values that they had.
+survivor has completed it, all repeat it with their original values.
 
-To know who has completed it, each rank counts its P-Reduces with every other rank. Two ranks perform their common
-groups in the same order, so their counts differ only if one of them has completed a P-Reduce that the other has not.
-Each rank keeps its newest result with every other rank.
+To find out which ranks have completed it, each rank counts its P-Reduces with every other rank. Two ranks perform their
+common groups in the same order, so their counts differ only if one of them has completed a P-Reduce that the other has
+not. Each rank keeps the newest result that it has in common with every other rank.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class State(NamedTuple):
     """One survivor's P-Reduces."""
 
     rank: int
-    performed: list[int]  # with each rank
-    group: list[int]  # of the one that is under way; empty if there is none
-    nbytes: int  # of its values
+    performed: list[int]  # the number completed with each rank
+    group: list[int]  # members of the open P-Reduce; empty if there is none
+    nbytes: int  # size of its values
 
     def lacks(self, other: State) -> bool:
-        """Whether the other rank has completed the one that is under way here."""
+        """Whether the other rank has completed this rank's open P-Reduce."""
         return other.rank in self.group and other.performed[self.rank] > self.performed[other.rank]
 
 
@@ -46,10 +46,10 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
 
     def __init__(self, context: Context) -> None:
         self._performed = [0] * context.communicator.size
-        self._results: dict[int, Array] = {}  # the newest with each rank, as bytes
-        self._group: tuple[int, ...] = ()  # of the call that has not completed, even after its time limit
-        self._values: Array | None = None  # ... its values, while the program is in it
-        self._kept = np.empty(0, np.uint8)  # ... and a copy from its begin
+        self._results: dict[int, Array] = {}  # the newest result with each rank, as bytes
+        self._group: tuple[int, ...] = ()  # members of the unfinished call, even after its time limit
+        self._values: Array | None = None  # ... its values, during the call
+        self._kept = np.empty(0, np.uint8)  # ... a copy from its beginning
         self._received: Array | None = None  # ... its result, from another member
         super().__init__(context, context.checked("preduce", Arguments, name="preduce"), Deadline(None))
 
@@ -96,7 +96,7 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
             raise
 
     def _begin(self, array: Array, group: tuple[int, ...]) -> None:
-        """Keep a copy of the values. If the call before was given up, and this is another one, forget that one."""
+        """Keep a copy of the values. If the last call was abandoned and this is a different one, forget the last."""
         if self._group != group:
             if self._received is not None:
                 self._count(self._received)
@@ -119,7 +119,7 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
         self._group, self._values, self._kept, self._received = (), None, np.empty(0, np.uint8), None
 
     def _give_up(self) -> None:
-        """Leave a call that has not completed. If the engine has stopped, its array is as it was at the begin."""
+        """Leave an unfinished call. If the engine has stopped, restore the array to its initial values."""
         with self._in_use:
             try:
                 self._context.engine.check_usable()
@@ -130,11 +130,10 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
 
     @property
     def cache(self) -> tuple[int, int]:
-        """See `ExplicitGroups.cache`; since the newest death."""
+        """See `ExplicitGroups.cache`; counted since the last death."""
         return (0, 0) if self._core is None else self._core.cache
 
     def close(self) -> None:
-        """Close the engine's part."""
         if self._core is not None:
             self._core.close()
 
@@ -150,7 +149,7 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
         survivors = [State(**state) for state in states]
         (own,) = (state for state in survivors if state.rank == self._rank)
-        self._received = None  # of an attempt that another death has interrupted
+        self._received = None  # from an attempt that another death has interrupted
         for state in survivors:
             source = next((other for other in survivors if state.lacks(other)), None)
             if source is None:

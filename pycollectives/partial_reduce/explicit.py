@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ExplicitGroups:
-    """One rank's part in P-Reduces. The engine's part is made when a group first needs it."""
+    """One rank's part in P-Reduces. The engine's part is made at first use."""
 
     def __init__(self, context: Context) -> None:
         self._context: Context = weakref.proxy(context)  # which owns this
@@ -64,7 +64,7 @@ class ExplicitGroups:
         caller: str,
         on_host: bool = False,
     ) -> Callable[..., None] | None:
-        """Return the call with its checked arguments, but for `timeout`; None if this rank is the only member.
+        """Return the call with its checked arguments, except `timeout`; None if this rank is the only member.
 
         If an argument is refused, the other members receive the reason. `caller`: the name of the call on all members.
         `on_host`: refuse arrays on devices.
@@ -82,7 +82,7 @@ class ExplicitGroups:
         return None if perform is None else partial(perform, caller=caller)
 
     def c_handle(self, count: int, dtype: str, op: str) -> object:
-        """Return the handle for P-Reduces from C of arrays of `count` elements, a capsule."""
+        """Return the handle, a capsule, for P-Reduces from C on arrays of `count` elements."""
         context = self._context
         element = checked_dtype(np.dtype(dtype))
         name = checked_op_on(op, element)
@@ -106,7 +106,7 @@ class ExplicitGroups:
 
     def _prepared(self, x: BufferSpec, members: Sequence[int], op: Op, stream: Any) -> Callable[..., None] | None:
         """Return the engine's call with its checked arguments; None if this rank is the only member."""
-        is_of_host = isinstance(x, (np.ndarray, list, tuple))  # fast, for most calls
+        is_of_host = isinstance(x, (np.ndarray, list, tuple))  # a fast check for most calls
         on_device = None if is_of_host else describe_device(x, stream=stream)
         if on_device is not None:
             return self._prepared_on_device(on_device, members, op)
@@ -161,12 +161,11 @@ class ExplicitGroups:
         return (0, 0) if self._made is None else (self._made.cache_hits, self._made.cache_misses)
 
     def close(self) -> None:
-        """Close the engine's part."""
         if self._made is not None:
             self._made.leave()
 
     def in_use(self) -> _core.ExplicitGroups:
-        """Return the engine's part, which receives the other ranks' messages from its creation on."""
+        """Return the engine's part, which receives other ranks' messages once it is made."""
         from ..support.native import core
 
         with self._making:

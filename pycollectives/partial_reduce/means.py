@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..support.typing import Array, BufferSpec, Op
 
 MAX_SHAPE = 200
-"""Limit of a shape's text in characters; of a longer one, ranks compare a hash."""
+"""Maximum length of a shape's text in characters. For longer ones, ranks compare a hash."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ def preduce(
 ) -> None:
     """Reduce an array in place among the ranks of a group: a P-Reduce (Ripples, section 3); collective among them.
 
-    If `on_failure` is "continue", members that have died are left out, arrays on devices are refused, and each call
-    copies `x`. The survivors of a P-Reduce that a death interrupts receive the same result.
+    If `on_failure` is "continue", dead members are left out, arrays on devices are refused, and each call copies `x`.
+    If a death interrupts a P-Reduce, the survivors receive the same result.
 
-    The other ranks take no part, and no object is made for a group. Ranks must perform their common groups in the same
-    order. If all members are on one node and `x` is 64 KiB or more, they reduce in shared memory.
+    The other ranks take no part, and a group needs no object. Ranks must perform their common groups in the same order.
+    If all members are on one node and `x` has 64 KiB or more, they reduce in shared memory.
 
     Parameters
     ----------
     x
         The array, C-contiguous and writable, of the same count and dtype on all members. It is in host memory on all
-        members, or on a CUDA device on all members; device data is copied through the host. For several arrays see
+        members, or on a CUDA device on all members; device data is copied through the host. For several arrays, see
         `flatten`.
     group
         The members, in any order.
@@ -74,8 +74,8 @@ def preduce(
     timeout
         Seconds; None for the communicator's default, `math.inf` for no limit.
     stream
-        Only for an array on a device: the stream on which you work with it, as for `PartialReduce.average`. The call
-        waits for the earlier work of that stream before it joins the group. When it returns, the result is complete.
+        Only for an array on a device: the stream on which you use it, as for `PartialReduce.average`. The call waits
+        for earlier work on that stream before it joins the group. When it returns, the result is complete.
 
     Raises
     ------
@@ -86,18 +86,18 @@ def preduce(
         `x` is read-only or not C-contiguous. In this case and the one above, the other members of a valid group raise
         `MismatchError` with the reason, no data is sent, and all may call again.
     StallError
-        Not done in time; the text names the group and the missing members. `x` may still change if they arrive late. If
-        only the stream is not done in time, no member was affected, and you may call this again.
+        The result is not complete in time; the message names the group and the missing members. `x` may still change if
+        they arrive late. If only the stream was not done in time, no member was affected, and you may call this again.
     MismatchError
-        A member is in another P-Reduce with this rank: with other members, in another order, with another count, dtype
-        or `op`, or with an array on the host where others are on devices. Or it is in another call, such as `mean`, or
-        its call was refused.
+        A member is in a different P-Reduce with this rank: with other members, in another order, with another count,
+        dtype or `op`, or with an array on the host while others are on devices. Or it is in a different call, such as
+        `mean`, or its call was refused.
     RankFailedError
-        A rank of this node that this rank has met in a group has died.
+        A rank of this node that has been in a group with this rank has died.
     RuntimeError
         Shared memory or device memory cannot be allocated. Or the device of this rank or of a named member has failed
         and lost a part of the result, so that `x` may be partly overwritten. Or all ranks are members, and this thread
-        has contributed to a partial allreduce and has not flushed it, so that ranks could deadlock.
+        has contributed to a partial allreduce without flushing it, so that ranks could deadlock.
     ClosedError
         The communicator is closed, here or on a member; or an earlier P-Reduce failed, here or on a member. After such
         an error this rank cannot perform P-Reduces on this communicator. Its other collectives continue.
@@ -120,7 +120,7 @@ def preduce(
 
 
 def c_preduce(comm: Creator, count: int, dtype: str, op: str) -> object:
-    """Return the handle for calls of `preduce` from C, a capsule, which lives as long as the communicator.
+    """Return the handle for calls of `preduce` from C: a capsule that lives as long as the communicator.
 
     Parameters
     ----------
@@ -142,8 +142,8 @@ def c_preduce(comm: Creator, count: int, dtype: str, op: str) -> object:
 def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
     """Return the mean over all ranks of a number, or of an array element by element; collective.
 
-    Use it for metrics, such as a loss. Every rank waits for all others: `flush` open partial allreduces before it, or
-    use `EagerOptimizer.average`, which flushes.
+    Use it for metrics, such as a loss. Every rank waits for all others: `flush` open partial allreduces first, or use
+    `EagerOptimizer.average`, which flushes.
 
     Parameters
     ----------
@@ -161,13 +161,14 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
     Raises
     ------
     RuntimeError
-        This thread has contributed to a partial allreduce and has not flushed it, so that ranks could deadlock.
+        This thread has contributed to a partial allreduce without flushing it, so that ranks could deadlock.
     TypeError, BufferError
-        `x` of this rank is refused. The other ranks raise `MismatchError`.
+        This rank's `x` is refused. The other ranks raise `MismatchError`.
     MismatchError
         Shapes or dtypes differ between ranks, ranks make different calls, or another rank's `x` is refused.
     StallError, ClosedError
-        As for making a collective. Afterwards, neither `mean` nor a new collective is possible on this communicator.
+        As for the creation of a collective. Afterwards, neither `mean` nor a new collective is possible on this
+        communicator.
     RankFailedError
         As for `preduce`.
 
@@ -196,7 +197,7 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
 
 
 def reduce_on_all_ranks(comm: Creator, x: BufferSpec, op: Op, timeout: float | None, *, caller: str) -> None:
-    """Reduce in place among all ranks, which all make the call named `caller`."""
+    """Reduce in place among all ranks; all of them make the call named `caller`."""
     context = comm._context
     if context.membership is not None:
         array = array_of(x)
@@ -206,7 +207,7 @@ def reduce_on_all_ranks(comm: Creator, x: BufferSpec, op: Op, timeout: float | N
 
 
 def plan_cache(comm: Creator) -> tuple[int, int]:
-    """Return the numbers of `preduce` calls that found a plan, and that needed a new one."""
+    """Return the numbers of `preduce` calls that reused a plan and that made a new one."""
     return _groups(comm._context).cache
 
 

@@ -1,24 +1,26 @@
 """The choice of `algorithm="auto"` from a table of measurements; `selection.model` computes it instead.
 
 Ranks of a node can work in shared memory, on a *board*. Between nodes, or among all ranks if there is no board, they
-exchange messages by a *schedule*. A table answers three questions, each by its first row that applies to a call:
+exchange messages according to a *schedule*. A table answers three questions, each with the first row that applies to a
+call:
 
 | rows | answer | depends on |
 |---|---|---|
 | `board` | whether the ranks of a node use a board | the ranks of a node, the bytes, whether rounds are sparse |
-| `schedule` | the schedule of the messages | the nodes, or without a board the ranks; the bytes; whether sparse |
+| `schedule` | the schedule of the messages | the nodes, or the ranks without a board; the bytes; whether sparse |
 | `segment_bytes` | the bytes that a rank reduces on a board at a time | as `board` |
 
-A row has its answer under the name of its list, and limits, all inclusive; a missing limit does not restrict the row.
+A row has its answer under the name of its list, and limits, which are inclusive. A missing limit does not restrict the
+row.
 
 - `min_ranks`, `max_ranks`: the number of ranks or nodes that work together, as in the table above.
 - `min_bytes`, `max_bytes`: the bytes of one rank's data: count times the size of an element.
-- `sparse`: true: only if few ranks contribute to a round, so that most blocks are absent; false: only otherwise.
+- `sparse`: true: only if few ranks contribute to a round, so that most blocks are absent; false: only if many do.
 - `among`, for schedules: "ranks": only without a board; "nodes": only between boards.
 
-The last row of each list has no limits, so that every call has an answer. A document in JSON has `format`, `source`
-(the origin of the numbers, as a string), `machine` (`cpu`, `cores`, `mpi`: where they apply), and `allreduce` with the
-three lists; `tuning` has the measurements, for readers. `selection.tables` chooses the table of a process.
+The last row of each list has no limits, so that every call has an answer. A JSON document has `format`, `source` (the
+origin of the numbers, as a string), `machine` (`cpu`, `cores`, `mpi`: where they apply), and `allreduce` with the three
+lists; `tuning` lists the measurements, for readers. `selection.tables` chooses the table of a process.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 
 BOARD = "board"
-"""The algorithm of ranks that share a machine: in shared memory, without messages."""
+"""The algorithm for ranks that share a machine: shared memory without messages."""
 
 DEFAULT_SEGMENT_BYTES = 65536
 """Bytes that a rank reduces on a board at a time, by default."""
@@ -51,7 +53,7 @@ T = TypeVar("T", bool, str, int)
 
 @dataclass(frozen=True)
 class Choice:
-    """The way in which ranks exchange data.
+    """How ranks exchange data.
 
     >>> Choice(True, "tree", 65536).name
     'board+tree'
@@ -60,8 +62,8 @@ class Choice:
     """
 
     board: bool  # whether the ranks of a node use a board
-    schedule: str | None  # of messages between nodes, or without a board among all ranks; None: there are no messages
-    segment_bytes: int | None = None  # that a rank reduces on the board at a time; None: there is no board
+    schedule: str | None  # of messages between nodes, or among all ranks without a board; None: no messages
+    segment_bytes: int | None = None  # that a rank reduces on the board at a time; None: no board
     activation: str = "tree"  # the schedule of the messages that start a round
 
     @property
@@ -88,7 +90,7 @@ class Row(Generic[T]):
     among: str | None = None
 
     def holds(self, ranks: int, nbytes: int, *, sparse: bool, among: str = "ranks") -> bool:
-        """Return True if this row applies to `ranks` with `nbytes` each; few of them contribute if `sparse`."""
+        """Return True if this row applies to `ranks` with `nbytes` each. If `sparse`, few of them contribute."""
         return (
             (self.min_ranks is None or ranks >= self.min_ranks)
             and (self.max_ranks is None or ranks <= self.max_ranks)
@@ -132,20 +134,20 @@ class SelectionTable:
     segment_bytes: tuple[Row[int], ...] = (Row(DEFAULT_SEGMENT_BYTES),)
     source: str = ""  # the origin of the numbers
     name: str = "built-in"  # in messages, or the table's file
-    machine: Machine | None = None  # to which the numbers apply; None: any
+    machine: Machine | None = None  # the machine to which the numbers apply; None: any
 
     def __post_init__(self) -> None:
-        """Refuse a table that has no answer for some call."""
+        """Refuse a table that has no answer for some calls."""
         for question in QUESTIONS:
             rows = getattr(self, question)
             if not rows or rows[-1].limits():
                 raise ValueError(
-                    f"allreduce.{question}: the last row must have no limits, or some calls have no answer"
+                    f"allreduce.{question}: the last row must have no limits, otherwise some calls have no answer"
                 )
 
     @classmethod
     def from_json(cls, document: Any, name: str = "built-in") -> SelectionTable:
-        """Read the format described above; a `ValueError` names the table and the wrong key."""
+        """Read the format described above. A `ValueError` names the table and the wrong key."""
         try:
             return cls._from_json(document, name)
         except ValueError as error:
@@ -182,9 +184,9 @@ class SelectionTable:
         return hashlib.sha256(json.dumps(self._answers(), sort_keys=True).encode()).hexdigest()[:12]
 
     def choose(self, ranks: int, nodes: int, nbytes: int, *, sparse: bool = False) -> Choice:
-        """Return the best for `ranks` ranks on `nodes` nodes with `nbytes` bytes each.
+        """Return the best choice for `ranks` ranks on `nodes` nodes with `nbytes` bytes each.
 
-        If nodes differ in size, the mean counts.
+        If nodes differ in size, their mean size counts.
         """
         per_node = -(-ranks // nodes)
         board = nodes < ranks and _first(self.board, per_node, nbytes, sparse=sparse)
@@ -193,7 +195,7 @@ class SelectionTable:
     def complete(
         self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
     ) -> Choice:
-        """Return the best with a board or without, by `schedule` if there is one; arguments as for `choose`."""
+        """Return the best choice with or without a board, with `schedule` if given. Arguments are as for `choose`."""
         partners, among = (nodes, "nodes") if board else (ranks, "ranks")
         if schedule is None:
             schedule = _first(self.schedule, partners, nbytes, sparse=sparse, among=among)
@@ -269,12 +271,12 @@ def _machine(value: Any) -> Machine | None:
 
 
 def is_sparse(policy: Policy, late: str, max_staleness: int | None = None) -> bool:
-    """Return True if few ranks contribute to a round: the first arrives by itself, and late data is dropped."""
+    """Return True if few ranks contribute to a round: the first one starts it, and late data is dropped."""
     return isinstance(policy, Solo) and late == "drop" and max_staleness is None
 
 
 def is_known(schedule: str, known: Sequence[str]) -> bool:
-    """Return True if the engine has a schedule; a name with a number needs a known `NAME:K`.
+    """Return True if the engine has a schedule. A name with a number needs a known `NAME:K`.
 
     >>> is_known("tree:5", ["ring", "tree", "tree:K"]), is_known("ring:5", ["ring", "tree", "tree:K"])
     (True, False)
@@ -295,11 +297,11 @@ def resolve(
     nbytes: int,
     sparse: bool = False,
 ) -> Choice:
-    """Return the choice for an `algorithm`; ValueError if the engine or these nodes do not have it.
+    """Return the choice for an `algorithm`; ValueError if it is unknown, or impossible on these nodes.
 
     "auto": the choice of the table or the cost model. "board": boards within nodes, and the table's schedule between
-    them. "board+SCHEDULE": that schedule between them. "SCHEDULE": messages among all ranks. `known`: the schedules
-    that the engine has, "NAME:K" for those that take a number. `nbytes`: of one rank's data. `sparse`: whether few
+    them. "board+SCHEDULE": the same with that schedule. "SCHEDULE": messages among all ranks. `known`: the engine's
+    schedules, as "NAME:K" for those that take a number. `nbytes`: the size of one rank's data. `sparse`: whether few
     ranks contribute to a round.
     """
     if algorithm == "auto":

@@ -1,8 +1,8 @@
-"""The choice of `algorithm="auto"` if every rank has a core: the cheapest under LogGP, for given costs of messages.
+"""The choice of `algorithm="auto"` if every rank has a core: the cheapest one under LogGP, for given message costs.
 
-The engine lists for each schedule the chains of messages that can be the last to end (csrc/algorithms/cost.h), and one
-function computes their time. The model has the interface of a table (`selection.choice`). A table still decides whether
-ranks of a node use a board, and in which segments: a board sends no messages.
+For each schedule, the engine lists the chains of messages that can end last (csrc/algorithms/cost.h), and a function
+computes their times. The model has the interface of a table (`selection.choice`). A table still decides whether ranks
+of a node use a board, which sends no messages, and its segment size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..support.costs import Costs
 
 HEADER_BYTES = 40
-"""Header of every message (csrc/engine/presence.h); 8 bytes more for each 64 ranks list the contributors."""
+"""Header of every message (csrc/engine/presence.h). Another 8 bytes for each 64 ranks list the contributors."""
 ELEMENT_BYTES = 8
 
 
@@ -29,18 +29,18 @@ class CostModel:
 
     costs: Costs  # of messages, the same on all ranks
     table: SelectionTable  # for questions that are not about messages
-    lists_members: bool = True  # whether messages list the contributors; a simulation of many ranks leaves that out
+    lists_members: bool = True  # whether messages list the contributors; False in simulations of many ranks
     name: str = "cost model"  # in error messages
 
     def choose(self, ranks: int, nodes: int, nbytes: int, *, sparse: bool = False) -> Choice:
-        """Return the best for `ranks` ranks on `nodes` nodes with `nbytes` bytes each."""
+        """Return the best choice for `ranks` ranks on `nodes` nodes with `nbytes` bytes each."""
         board = self.table.choose(ranks, nodes, nbytes, sparse=sparse).board
         return self.complete(board, ranks, nodes, nbytes, sparse=sparse)
 
     def complete(
         self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
     ) -> Choice:
-        """Return the best with a board or without, by `schedule` if there is one; arguments as for `choose`."""
+        """Return the best choice with or without a board, with `schedule` if given. Arguments are as for `choose`."""
         partners = nodes if board else ranks
         best, activation = _choice(self.costs, partners, nbytes, sparse, ranks if self.lists_members else None)
         schedule = schedule or best
@@ -52,13 +52,13 @@ class CostModel:
 
 @functools.lru_cache(maxsize=65536)
 def _choice(costs: Costs, partners: int, nbytes: int, sparse: bool, members: int | None) -> tuple[str, str]:
-    """Return schedule and activation; cached, since each `preduce` asks again."""
+    """Return the schedule and the activation; cached, because each `preduce` asks."""
     schedule = cheapest(schedule_costs(costs, partners, nbytes, sparse=sparse, members=members))
     return schedule, cheapest(activation_costs(costs, partners))
 
 
 def cheapest(costs: Mapping[str, float]) -> str:
-    """Return the name with the lowest cost; among equals, prefer one without a number, then the first."""
+    """Return the name with the lowest cost. Among equal ones, prefer a name without a number, then the first."""
     return min(costs, key=lambda name: (costs[name], ":" in name))
 
 
@@ -67,8 +67,8 @@ def schedule_costs(
 ) -> Mapping[str, float]:
     """Return the seconds of an allreduce among `partners` ranks with `nbytes` bytes each, by schedule.
 
-    `sparse`: only one rank contributes, so that nothing is reduced. `members`: the ranks whose contributions messages
-    list; None for messages that list no ranks.
+    `sparse`: only one rank contributes, so that no data is reduced. `members`: the number of ranks whose contributions
+    messages list; None if messages list no ranks.
     """
     from ..support.native import core
 
@@ -86,7 +86,7 @@ def schedule_costs(
 
 @functools.lru_cache(maxsize=1024)
 def activation_costs(costs: Costs, partners: int) -> Mapping[str, float]:
-    """Return the seconds until a round has reached all partners, for one that starts it and for all at once."""
+    """Return the seconds until a round has reached all partners, if one starts it and if all start it at once."""
     from ..support.native import core
 
     return core.costs_of_activation(

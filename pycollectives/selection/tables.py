@@ -2,14 +2,14 @@
 
 It is the first of these:
 
-1. the file that `PYC_SELECTION` names; it is an error if the file cannot be read or is malformed;
+1. the file that `PYC_SELECTION` names, which must be readable and well-formed;
 2. the user's file, `$XDG_CONFIG_HOME/pycollectives/selection.json` (default `~/.config`), which `python -m
-   pycollectives tune` writes, if it was made on a machine like this one; otherwise, or if it is malformed, there is a
-   warning;
+   pycollectives tune` writes, if it was made on a machine like this one; if it was not, or the file is malformed, there
+   is a warning;
 3. the built-in table.
 
-The built-in table was measured with ranks that share cores. Ranks with a core each use a cost model instead
-(`selection.model`) if the communicator knows the costs of its messages.
+The built-in table was measured with ranks that share cores. If every rank has a core and the communicator knows the
+costs of its messages, ranks use a cost model instead (`selection.model`).
 
 A file is read once per process. Ranks compare their tables when they make a collective.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..support.costs import Costs
 
 _instead: SelectionTable | None = None
-"""The table of `using`."""
+"""The table set by `using`."""
 
 
 @functools.cache
@@ -49,16 +49,16 @@ def built_in() -> SelectionTable:
 
 
 def for_costs(costs: Costs | None) -> SelectionTable | CostModel:
-    """Return the table or cost model of a communicator with these costs of messages; None: costs are unknown."""
+    """Return the table or cost model of a communicator with these message costs; None if the costs are unknown."""
     table = in_use()
     return table if costs is None or table is not built_in() else CostModel(costs, table)
 
 
 def is_tuned() -> bool:
-    """Return True if this process uses a table other than the built-in one, or cannot read the one to use."""
+    """Return True if this process uses a table other than the built-in one, or cannot read its table."""
     try:
         return in_use() is not built_in()
-    except ValueError:  # raised again, and on all ranks, when a collective asks
+    except ValueError:  # raised again, on all ranks, when a collective needs the table
         return True
 
 
@@ -81,7 +81,7 @@ def _first(named: Path | None, users: Path | None) -> SelectionTable:
             return built_in()
         if table.machine == Machine.here():
             return table
-        made = "does not say where it was made" if table.machine is None else f"was made on {table.machine}"
+        made = "does not state where it was made" if table.machine is None else f"was made on {table.machine}"
         _warn(
             f"selection table {users}: {made}; this machine is {Machine.here()}: the built-in table is used. "
             "`mpirun -n P python -m pycollectives tune` measures this machine"
@@ -90,7 +90,7 @@ def _first(named: Path | None, users: Path | None) -> SelectionTable:
 
 
 def _warn(text: str) -> None:
-    """Warn, only on the first rank of the program: all ranks have the same file."""
+    """Warn on the program's first rank only, because all ranks have the same file."""
     from ..support.native import MPI
 
     if not MPI.Is_initialized() or MPI.Is_finalized() or MPI.COMM_WORLD.rank == 0:
@@ -100,7 +100,7 @@ def _warn(text: str) -> None:
 def read(path: Path) -> SelectionTable:
     """Read a table; ValueError, with the file and the key, if it is malformed.
 
-    A missing file raises an error that is a FileNotFoundError too, so that `except ValueError` is sufficient.
+    A missing file raises an error that is both a ValueError and a FileNotFoundError.
     """
     name = str(path)
     try:
@@ -119,9 +119,9 @@ class _NoFileError(FileNotFoundError, ValueError):
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a table's document atomically: a concurrent reader gets the old document or the new one.
+    """Write a table's document atomically: a concurrent reader gets either the old or the new document.
 
-    ValueError, before anything is written, if `SelectionTable` could not read it.
+    Before anything is written, a ValueError is raised if `SelectionTable` could not read the document.
     """
     SelectionTable.from_json(document, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def _lines(document: Mapping[str, Any]) -> str:
-    """Return JSON with a line for each row: objects and lists without nested ones are on one line."""
+    """Return JSON with a line for each row: objects and lists that contain no others are on one line."""
 
     def text(value: Any, margin: str) -> str:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -155,7 +155,7 @@ def _lines(document: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def using(table: SelectionTable) -> Iterator[None]:
-    """Use another table in the block, in all threads of this process; all ranks must do the same."""
+    """Use another table during the block, in all threads of this process; all ranks must do the same."""
     global _instead
     before, _instead = _instead, table
     try:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
+from mpi4py import MPI
+
 from ..agreement.consistency import describe_ranks
 from ..communicator import Communicator
 from ..support.errors import StallError
@@ -52,7 +54,7 @@ __all__ = ["OnFailure", "Plan", "Point", "Summary", "run"]
 OnFailure = Literal["raise", "continue"]
 """If a rank dies: all others raise RankFailedError, or continue."""
 
-NOT_OF_THE_TRAINING = ("epochs", "load", "output", "device")
+NOT_OF_THE_TRAINING = ("epochs", "seconds", "load", "output", "device")
 """Settings that a run that resumes from a checkpoint may change. No schedule depends on the length of a run."""
 
 RESULTS = ("metrics-rank-*.jsonl", "summary.json")
@@ -235,7 +237,7 @@ class _Member:
         settings = self.settings
         on_failure = "continue" if self.continues else "raise"
         require_same_settings(settings, comm, resume=resume, on_failure=on_failure, at_least=self.at_least)
-        is_done = self._is_made and self.training.position >= self.training.steps
+        is_done = self._is_made and (self.training.position >= self.training.steps or self._is_over())
         self.is_stopped = self.is_stopped or (comm.size < self.at_least and not is_done)
         agreed = Placement.agreed(settings, comm)
         self.placement = self.placement or agreed  # the model stays on its device
@@ -303,7 +305,7 @@ class _Member:
             batches = plan.batches.among(rank=comm.rank, ranks=comm.size)
             finished = self._take_steps(comm, control, replica, batches, has_begun=has_begun, resume=resume)
         same = _is_same_on_all_ranks(comm, self.model)
-        come_to = reduced(control.comm, training.number)
+        come_to, furthest = reduced(control.comm, training.number), reduced(control.comm, training.position, MPI.MAX)
         finished, points, mean_points, taken = self._score(control, finished)
         sums = totals.sums
         return Summary(
@@ -312,7 +314,7 @@ class _Member:
             ranks=comm.size,
             lost=tuple(sorted({*range(self.ranks)} - {*members})),
             batch=plan.batches.batch,
-            steps=plan.steps,
+            steps=int(furthest) if finished else plan.steps,
             epochs=taken / plan.batches.steps_per_epoch,
             elapsed_s=totals.elapsed_s,
             steps_per_s=_ratio(sums["steps"], comm.size * totals.elapsed_s),
@@ -373,7 +375,11 @@ class _Member:
             if not self.has_begun:
                 self.clock.start(totals.elapsed_s)
             self.has_begun = True
-            return training.run(control, replica, batches, work, observers, on_settled)
+            return training.run(control, replica, batches, work, observers, on_settled, self._is_over)
+
+    def _is_over(self) -> bool:
+        seconds = self.settings.seconds
+        return seconds is not None and self.has_begun and self.clock() >= seconds
 
     def _flush(self, metrics: Metrics) -> None:
         """Write the files that a run needs to continue from the next checkpoint."""
@@ -393,7 +399,7 @@ class _Member:
         scored = None
         if finished:
             assert self.parts is not None
-            self.parts.average(control.comm, self.curve, self.training.steps)
+            self.parts.average(control.comm, self.curve, gathered(control.comm, self.training.position)[0])
             control.barrier()
             self.parts.forget()
         if self.curve is not None:

@@ -100,8 +100,9 @@ class Training:
         work: Callable[[int, float], None],
         observers: Sequence[Callable[[Step], None]] = (),
         on_settled: Sequence[Callable[[], None]] = (),
+        is_over: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Train until all ranks have taken all steps, or one is stopped; return whether all were taken. Collective.
+        """Train until all steps are taken, time is over, or a rank is stopped; return False if stopped. Collective.
 
         Parameters
         ----------
@@ -118,6 +119,8 @@ class Training:
             Called after each step.
         on_settled
             Called on all ranks, one after the other, when all replicas have been made equal.
+        is_over
+            Whether the time for training has passed, on this rank's clock.
 
         Raises
         ------
@@ -127,23 +130,25 @@ class Training:
         """
         while True:
             end = self._next_end()
-            self._take_steps(end, replica, batches, work, control, observers)
+            self._take_steps(end, replica, batches, work, control, observers, is_over)
             replica.settle(self.number - 1, control)
             if self.shared is not None:
                 self.taken = self.shared.taken(end)
-            flags = np.array([control.is_stopped(), self.position < self.steps])
+            flags = np.array([control.is_stopped(), self.position < self.steps, is_over()])
             control.comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
             check_alive(control.comm)
-            any_stopped, any_unfinished = flags
+            any_stopped, any_unfinished, any_over = flags
             if not any_unfinished:
                 self.settled = self.steps // (self.settle_every or self.steps)
-            elif not any_stopped:
+            elif not (any_stopped or any_over):
                 self.settled += 1
             for act in on_settled:
                 act()
                 control.barrier()
-            if any_stopped or not any_unfinished:
-                return not any_unfinished
+            if any_over or not any_unfinished:
+                return True
+            if any_stopped:
+                return False
             replica.synchronizer.rejoin()
 
     def _next_end(self) -> int:
@@ -158,8 +163,9 @@ class Training:
         work: Callable[[int, float], None],
         control: ControlChannel,
         observers: Sequence[Callable[[Step], None]],
+        is_over: Callable[[], bool],
     ) -> None:
-        """Take steps before step `end`, until training is stopped; no step if none is left."""
+        """Take steps before step `end`, until training is stopped or over; no step if none is left."""
         while self.shared is not None or self.number < end:
             place = None
             if self.shared is not None:
@@ -177,7 +183,7 @@ class Training:
             self._end(number)
             for observe in observers:
                 observe(replace(step, number=position))
-            if replica.synchronizer.agree(control.is_stopped()):
+            if replica.synchronizer.agree(control.is_stopped() or is_over()):
                 return
 
     def _end(self, number: int) -> None:

@@ -39,6 +39,9 @@ class Settings:
         Examples of all ranks together in a step; None: `DEFAULT_BATCH`, or the next multiple of the number of ranks.
     epochs
         Passes over the data.
+    seconds
+        Time after which training ends, earlier runs included, even if passes are left; None: no limit. Each rank
+        completes the step that it is in.
     settle_epochs
         The epochs after which all replicas are made equal; None: only at the end.
     by_speed
@@ -60,6 +63,7 @@ class Settings:
     load: Choice = field(default=Choice("equal"))
     batch: int | None = None
     epochs: float = 10
+    seconds: float | None = None
     settle_epochs: float | None = None
     by_speed: bool = False
     seed: int = 1
@@ -94,8 +98,9 @@ class Settings:
             raise ValueError(f"batch: expected at least 1 example, got {self.batch}")
         if not 0 < self.epochs <= MOST_EPOCHS:
             raise ValueError(f"epochs: expected a number > 0, got {self.epochs}; at most {MOST_EPOCHS:.0e}")
-        if self.settle_epochs is not None and not 0 < self.settle_epochs < math.inf:
-            raise ValueError(f"settle_epochs: expected a number > 0, got {self.settle_epochs}")
+        for name in ("seconds", "settle_epochs"):
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}: expected a number > 0, got {value}")
         if self.seed < 0:
             raise ValueError(f"seed: expected a number >= 0, got {self.seed}")
         if not DEVICES.fullmatch(self.device):

@@ -78,11 +78,13 @@ class Summary:
     Attributes
     ----------
     finished
-        Whether all steps were taken, and the replicas at the ends of epochs scored. False: the job was stopped.
+        Whether all steps were taken or time was over, and the replicas at the ends of epochs scored. False: the job
+        was stopped.
     device
         Where models computed in the last run: "cpu", "cuda", or "cuda, staged through the host".
     ranks, batch, steps
-        Ranks at the end, examples of all ranks in a step, and the steps of each rank, taken or skipped.
+        Ranks at the end, examples of all ranks in a step, and the steps of each rank, taken or skipped; if time ended
+        the training, the most that a rank has reached.
     lost
         Ranks that have died, by their numbers in the communicator that `run` was given. Figures are of the others.
     epochs

@@ -1,4 +1,4 @@
-"""`bench/groups.py` on a few ranks: it verifies what it measures, and writes what bench/plot.py reads."""
+"""`bench/groups.py` and `bench/grace.py` on a few ranks: they verify what they measure, and write the cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
 def groups(ranks: int, *options: object) -> Outcome:
-    command = [*launcher(), "-n", str(ranks), sys.executable, str(BENCH / "groups.py"), *map(str, options)]
+    return bench("groups.py", ranks, *options)
+
+
+def bench(script: str, ranks: int, *options: object) -> Outcome:
+    command = [*launcher(), "-n", str(ranks), sys.executable, str(BENCH / script), *map(str, options)]
     outcome = run(command, limit=100)
     assert not outcome.hung
     return outcome
@@ -71,3 +75,22 @@ def test_wrong_use():
         assert outcome.status == 2
         assert message in " ".join(outcome.err.split())
         assert outcome.err.count("Usage:") == 1
+
+
+def test_grace(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    outcome = bench("grace.py", 4, "--iterations", 4, "--json", path)
+    assert outcome.status == 0, outcome
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(records) == 2 * 3 * 10
+    assert [record["grace"] for record in records[9::10]] == ["auto"] * 6
+    assert all(1 <= record["contributors"] <= 4 for record in records), "ranks that flush arrive without data"
+
+
+def test_top(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    outcome = bench("top.py", 2, "--seconds", 3, "--iterations", 1, "--json", path)
+    assert outcome.status == 0, outcome
+    (record,) = map(json.loads, path.read_text().splitlines())
+    assert record["steps_per_s"] > 0
+    assert record["watched_steps_per_s"] > 0

@@ -46,5 +46,5 @@ def test_a_creation_on_mpi_comm_world_that_failed_is_reported(tmp_path):
     options = {"options": WITH_FAULT_TOLERANCE, "DEATH": str(tmp_path / "d")}
     job = mpirun(4, "shrinks_after_creation.py", "outside", limit=60, **options)
     says = [job.said(rank)[-1] for rank in (1, 2)]
-    assert any("Make communicators of a duplicate of MPI_COMM_WORLD" in line for line in says)
+    assert any("Make communicators from a duplicate of MPI_COMM_WORLD" in line for line in says)
     assert all(line.startswith("error: ") for line in says)

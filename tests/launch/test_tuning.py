@@ -138,7 +138,7 @@ def test_nothing_is_written_when_the_time_is_up_at_once(tmp_path):
     path = tmp_path / "table.json"
     outcome = tune("--bytes", 8, "--seconds", 0.001, "--json", "--output", path, ranks=2)
     assert outcome.status == 1
-    assert outcome.err.count("nothing is written: the time was up") == 1
+    assert outcome.err.count("no table was written: the time was up") == 1
     assert outcome.out == ""
     assert not path.exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import closing
 
 import numpy as np
@@ -79,6 +80,37 @@ def test_ranks_that_were_stopped_at_different_steps_go_on(comm, method):
             assert training.run(control, replica, batches, lambda number, begin: None, observers=[taken.append])
     assert [step.number for step in taken] == list(range(3 * (WORLD.rank % 3), 10))
     assert comm.is_same_on_all_ranks(model.weights)
+
+
+@pytest.mark.parametrize("method", nightly_unless(lambda method: method in EVERY_METHOD, [*EVERY_METHOD, *VARIANTS]))
+def test_time_ends_a_training(comm, method, output):
+    """On all ranks; a run with more time continues it."""
+    settings = {"epochs": 400, "settle_epochs": 300, "load": ONE_SLOW}
+    elapsed_s, steps = [], []
+    for seconds in (0.1, 0.3):
+        summary = train(comm, method, output, resume=True, seconds=seconds, **settings)
+        assert summary.finished
+        assert summary.is_same_on_all_ranks
+        assert summary.elapsed_s >= seconds
+        assert summary.curve[-1].epoch == summary.epochs
+        assert summary.steps == max(WORLD.allgather(len(steps_in(output, WORLD.rank))))
+        elapsed_s.append(summary.elapsed_s)
+        steps.append(summary.steps)
+    assert elapsed_s[0] < elapsed_s[1]
+    assert steps[0] < steps[1] < 400 * summary.steps / summary.epochs
+    taken = steps_in(output, WORLD.rank)
+    assert taken == list(range(len(taken)))
+
+
+def test_time_ends_a_training_by_speed(comm, output):
+    settings = {"epochs": 400, "load": ONE_SLOW, "by_speed": True}
+    for seconds in (0.1, 0.3):
+        summary = train(comm, "ad-psgd", output, resume=True, seconds=seconds, **settings)
+        assert summary.finished
+        assert summary.elapsed_s >= seconds
+        taken = [number for rank in range(P) for number in steps_in(output, rank)]
+        assert Counter(number for number in taken if number < summary.steps) == dict.fromkeys(range(summary.steps), P)
+        assert len(taken) < P * (summary.steps + 1)
 
 
 @pytest.mark.parametrize("method", EVERY_METHOD)

@@ -33,7 +33,7 @@ class Distributed:
 
     def __init__(self, comm: MPI.Comm, model: Model) -> None:
         if not isinstance(model, TorchModel):
-            raise ValueError(f"ddp: expected a model of PyTorch, got {type(model).__name__}")
+            raise ValueError(f"ddp: expected a PyTorch model, got {type(model).__name__}")
         self._made_group = not _has_group(comm)
         if self._made_group:
             make_group(comm)

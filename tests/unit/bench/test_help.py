@@ -38,5 +38,5 @@ def test_help_names_nothing_that_only_a_checkout_has(script, tmp_path, monkeypat
 
 def test_the_file_that_explains_columns_is_named():
     file, what = CliRunner().invoke(bench, []).output.splitlines()[-1].split(" ", 1)
-    assert what == "explains options and columns"
+    assert what == "describes the options and columns"
     assert Path(file).is_file()

@@ -136,15 +136,15 @@ def test_simulate_prints_a_table():
         (["simulate", "--policy", "quorum:9"], "expected 1 <= k <= 8"),
         (["simulate", "--policy", "often"], "policy 'often': expected"),
         (["simulate", "--load", "trace"], "needs --trace FILE"),
-        (["simulate", "--trace", __file__], "expected --load trace with it, got --load linear"),
+        (["simulate", "--trace", __file__], "expected --load trace, got --load linear"),
         (
             ["simulate", "--load", "trace", "--trace", __file__, "--skew-us", "5"],
-            "the file has all work; expected no --skew-us",
+            "the file defines all work; expected no --skew-us",
         ),
-        (["simulate", "--ideal", "--gap-ns", "1"], "nothing costs time; expected no --gap-ns"),
+        (["simulate", "--ideal", "--gap-ns", "1"], "messages take no time; expected no --gap-ns"),
         (["simulate", "--algorithm", "bush"], "got 'bush'"),
         (["simulate", "--algorithm", "board"], "expected nodes of several ranks"),
-        (["bench", "sked"], "expected a benchmark of"),
+        (["bench", "sked"], "expected one of "),
     ],
 )
 def test_mistakes_are_one_line(arguments, message):

@@ -45,9 +45,9 @@ def test_traces_of_different_runs_are_refused(tmp_path):
         content["otherData"] = {"communicator": communicator, "group": group}
         paths[-1].write_text(json.dumps(content))
     assert traces.merge(paths[:3], tmp_path / "run.json") == 3
-    with pytest.raises(ValueError, match=r"run.rank3.json: of another run than .*run.rank0.json"):
+    with pytest.raises(ValueError, match=r"run.rank3.json: from a different run than .*run.rank0.json"):
         traces.merge(paths, tmp_path / "run.json")
-    assert "run.rank3.json: of another run than" in drawn(paths, tmp_path / "run.svg")
+    assert "run.rank3.json: from a different run than" in drawn(paths, tmp_path / "run.svg")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_spans_of_some_rounds_and_what_happened_meanwhile():
     assert {event["args"].get("round") for event in chosen} == {1, None}
     assert average in chosen
     assert later not in chosen
-    with pytest.raises(ValueError, match="no event of rounds 3 to 9"):
+    with pytest.raises(ValueError, match="no events of rounds 3 to 9"):
         timeline.select(spans_of_three_rounds(), (3, 9))
 
 

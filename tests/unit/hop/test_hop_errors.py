@@ -39,7 +39,7 @@ MODES = [
         ({"topology": "one-peer-exponential"}, TypeError, "topology: expected a graph that does not vary in time"),
         ({"max_ig": 0}, ValueError, "max_ig: expected"),
         ({"max_ig": 2.5}, TypeError, "max_ig: expected"),
-        ({"mode": 1}, TypeError, r"mode: expected one such as Standard\(\), .*got 1"),
+        ({"mode": 1}, TypeError, r"mode: expected a mode such as Standard\(\), .*got 1"),
         ({"mode": "backups:1"}, ValueError, r"mode: expected standard, .*'backups:1'"),
         ({"mode": "skip:3", "skip": pc.hop.Skip(2)}, ValueError, r"skip: expected None, since mode='skip:3'"),
         ({"mode": pc.hop.BackupWorkers(3)}, ValueError, r"BackupWorkers\(n=3\): expected n <= 2, the in-n"),

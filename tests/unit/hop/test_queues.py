@@ -197,10 +197,10 @@ def test_what_is_refused():
                 comm.token_queue(**arguments)
         q = comm.update_queue(np.zeros(2), owner=0, senders=[1], name="own")
         if comm.rank != 0:
-            with pytest.raises(RuntimeError, match="own: dequeue is for the owner, rank 0, not for this one"):
+            with pytest.raises(RuntimeError, match="own: dequeue is for the owner, rank 0, not for this rank"):
                 q.dequeue(1)
         if comm.rank != 1:
-            with pytest.raises(RuntimeError, match="own: enqueue is for senders, rank 1, not for this one"):
+            with pytest.raises(RuntimeError, match="own: enqueue is for senders, rank 1, not for this rank"):
                 q.enqueue(np.zeros(2), iteration=0)
         else:
             with pytest.raises(ValueError, match="own: expected shape"):

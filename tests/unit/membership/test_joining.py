@@ -199,7 +199,7 @@ def test_a_state_that_cannot_be_provided_ends_only_the_newcomer(joined, state):
     assert kind == "state"
     assert isinstance(value, NotProvidedError)
     new, _ = joined({}, {}, created=0, states_to_restore=1, messages=[value])
-    with pytest.raises(EndedError, match="its state is not provided by a survivor"):
+    with pytest.raises(EndedError, match="a survivor has not provided its state"):
         new.restore(lambda _: None)
 
 

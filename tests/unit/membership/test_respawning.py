@@ -286,7 +286,7 @@ def test_the_survivors_continue_if_mpi_starts_nothing(monkeypatch, survivors, ca
     played = {name: getattr(MPI, name) for name in ("Exception", "Open_port")}
     monkeypatch.setattr(native, "MPI", SimpleNamespace(COMM_SELF=SimpleNamespace(Spawn=spawn), **played))
     assert respawning.connect(survivors, Starting(1, behind=False), "") is None
-    assert "MPI starts no process, and the others continue: MPI_ERR_SPAWN" in capsys.readouterr().err
+    assert "MPI cannot start a process; the others continue: MPI_ERR_SPAWN" in capsys.readouterr().err
     assert survivors.sent == [None]
 
 

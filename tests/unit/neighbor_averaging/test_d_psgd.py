@@ -202,7 +202,7 @@ def test_calls_in_the_wrong_order():
         na = comm.neighbor_averaging(np.zeros(2), topology=topology.ring(1), name="graph")
         with pytest.raises(RuntimeError, match=r"'graph': .*no step was started; call start first"):
             na.final()
-        with pytest.raises(RuntimeError, match="'graph': no step has given a result yet"):
+        with pytest.raises(RuntimeError, match="'graph': no step has a result yet"):
             _ = na.result
         request = na.start(np.zeros(2))
         with pytest.raises(

@@ -134,7 +134,7 @@ def test_a_launcher_of_another_mpi_is_noticed(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
     done = run("import pycollectives as pc; from mpi4py import MPI; pc.Communicator(MPI.COMM_SELF).close()")
-    assert "<string>:1: RuntimeWarning: SLURM_STEP_NUM_TASKS gives 4 ranks, MPI.COMM_WORLD has 1" in done.stderr
+    assert "<string>:1: RuntimeWarning: SLURM_STEP_NUM_TASKS gives 4 ranks, but MPI.COMM_WORLD has 1" in done.stderr
 
 
 def test_every_package_is_installed():

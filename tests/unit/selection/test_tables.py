@@ -95,7 +95,7 @@ def test_the_users_of_another_machine_is_not_used_and_that_is_said_once(folder, 
 
 def test_the_users_that_does_not_say_its_machine_is_not_used(folder):
     users(folder, document(machine=None))
-    with pytest.warns(RuntimeWarning, match="does not say where it was made"):
+    with pytest.warns(RuntimeWarning, match="does not state where it was made"):
         assert tables.in_use() is tables.built_in()
 
 

@@ -154,7 +154,7 @@ def test_messages_of_the_command_take_time():
         (["--sync", "bsp", "--policy", "solo"], "a parameter server has no --policy"),
         (["--sync", "bsp", "--barrier"], "a parameter server has no --barrier"),
         (["--sync", "bsp", "--late", "drop"], "a parameter server has no --late"),
-        (["--sync", "bsp", "--ideal", "--latency-us", "1"], "nothing costs time; expected no --latency-us"),
+        (["--sync", "bsp", "--ideal", "--latency-us", "1"], "messages take no time; expected no --latency-us"),
     ],
 )
 def test_what_the_command_refuses(arguments, text):

@@ -31,7 +31,7 @@ Topology ring-based of 6 ranks, 9 edges
   rho                0.8333
   chi1, chi2         1, 0.8333
 
-Each rank takes the values of
+Each rank receives from
      0: 1 3 5
      1: 0 2 4
      2: 1 3 5
@@ -39,7 +39,7 @@ Each rank takes the values of
      4: 1 3 5
      5: 0 2 4
 
-A row per rank; o: takes that rank's value
+One row per rank; o: receives from that rank
 
   0 1 2 3 4 5
 0 * o . o . o
@@ -66,8 +66,8 @@ def test_every_name(name, size):
 def test_a_topology_that_changes():
     done = run("one-peer-exponential", "-n", 4)
     assert "degree             1\n" in done.output
-    assert "spectral gap       1, of a period\n" in done.output
-    assert "Each rank takes the values of, in step 1\n     0: 2\n" in done.output
+    assert "spectral gap       1, over a period\n" in done.output
+    assert "In step 1, each rank receives from\n     0: 2\n" in done.output
     assert "chi1" not in done.output
     assert done.output.endswith("0 * . o o\n1 o * . o\n2 o o * .\n3 . o o *\n")
 
@@ -80,8 +80,8 @@ def test_weights():
 
 
 def test_no_picture_that_is_wider_than_a_line():
-    assert "A row per rank" in run("ring", "-n", 64).output
-    assert "A row per rank" not in run("ring", "-n", 65).output
+    assert "One row per rank" in run("ring", "-n", 64).output
+    assert "One row per rank" not in run("ring", "-n", 65).output
 
 
 def test_drawings(tmp_path):

@@ -191,7 +191,7 @@ def test_a_device_that_is_not_there(devices, monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     with pytest.raises(ValueError, match=r"device cuda:1: this PyTorch, .*, is built without CUDA"):
         found("cuda:1")
-    with pytest.raises(ValueError, match="device cuda: model 'mlp' computes with NumPy, on the host: choose a PyTorch model"):
+    with pytest.raises(ValueError, match="cuda: model 'mlp' computes with NumPy, on the host: choose a PyTorch model"):
         found(model="mlp")
     assert found("cpu", model="mlp") == Placement()
 
