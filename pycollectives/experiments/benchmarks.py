@@ -1,4 +1,4 @@
-"""The figures and tables of the papers that a benchmark or another command repeats without training."""
+"""Figures and tables of the papers that a benchmark or another command repeats without training."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def examples_per_s(run: dict[str, Any]) -> float | None:
 
 
 def _before_settling(curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the last point of the replica before replicas were made equal, if it is of the same epoch."""
+    """Return the last point of the replica before replicas were made equal, if it has the same epoch."""
     *before, last = curve
     return before[-1] if before and before[-1]["epoch"] == last["epoch"] else last
 

@@ -79,7 +79,7 @@ class Topology:
 
     @classmethod
     def _of_weights(cls, matrix: Matrix, name: str) -> Topology:
-        """Return the topology of a checked matrix, which is not copied: edges are where it is not 0."""
+        """Return the topology of a checked matrix, which is not copied; its nonzero entries are the edges."""
         edges = ((int(j), int(i)) for i, j in np.argwhere(matrix) if i != j)
         topology = cls(len(matrix), edges, name=name)
         topology._given = matrix
@@ -182,7 +182,7 @@ class Topology:
         Raises
         ------
         ValueError
-            The kind is unknown, "metropolis" for a graph that is not symmetric, or "given" for one without weights.
+            The kind is unknown, is "metropolis" for an asymmetric graph, or is "given" for a graph without weights.
         """
         return dense(self._kind(weights), self._in, self._out, self._given)
 
@@ -253,7 +253,7 @@ class Topology:
     def spectral_gap(self, weights: str | None = None) -> float:
         """Return the spectral gap, the mixing speed of averages: the difference of W's two largest eigenvalue moduli.
 
-        It is 0 if some values never meet, and 1 if all ranks have the mean after one step (Hop, section 7; Lian et al.
+        It is 0 if some values never mix, and 1 if all ranks have the mean after one step (Hop, section 7; Lian et al.
         2017).
 
         Parameters
@@ -305,7 +305,7 @@ class Topology:
         return measures.chi(self._in, rate)
 
     def rho(self) -> float:
-        """Return rho of AD-PSGD: how much of the ranks' disagreement remains after one pairwise average, at most.
+        """Return rho of AD-PSGD: the share of the ranks' disagreement that remains after a pairwise average, at most.
 
         A rank drawn uniformly averages with one of its neighbors, drawn uniformly. W is the matrix of that average, and
         rho is the second largest eigenvalue of E[W^T W], in [0, 1). The smaller it is, the faster AD-PSGD converges. It

@@ -154,7 +154,7 @@ class Program:
         return (p.grad for p in self.w if p.grad is not None)
 
 
-CHANGED = "was changed after it had been contributed"
+CHANGED = "had contributed it"
 REPLACED = "was replaced after average_gradients"
 NOT_AVERAGED = "is not averaged"
 
