@@ -27,7 +27,7 @@ def require_same_settings(
 
     Call it before any other communication: if batches or numbers of steps differ, ranks exchange different messages.
     """
-    comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
+    comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: settings depend on it
     of_deaths = {"on_failure": on_failure, "at_least": str(at_least)}
     comm.agree("train", lambda: _Texts({**_asked(settings, resume), **of_deaths}))
     if settings.output is not None:

@@ -4,7 +4,7 @@
     FOLDER/00000120.mean.npz the mean model
     FOLDER/points.json       the scores so far
 
-Scoring models at once would delay the steps.
+Models are scored after all steps, which scoring would delay.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Point:
 
 
 class Curve:
-    """The replicas of one training job and their scores. `folder` None: a temporary one, until `close`."""
+    """The replicas of one training job and their scores. `folder`: None for a temporary folder, until `close`."""
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
         self._snapshots = Snapshots(folder, steps_per_epoch)

@@ -68,10 +68,10 @@ def broadcast(comm: MPI.Comm, array: NDArray[Any], root: int = 0) -> None:
 
 
 def check_alive(comm: MPI.Comm) -> None:
-    """Raise an MPI error if MPI reports a death, where the job continues after one; local.
+    """Raise an MPI error if MPI reports a death, in a job that continues after one; local.
 
-    For data that a collective call has returned: in Open MPI 5.0.11 such a call may return without an error, and with
-    wrong data, if a rank dies in it.
+    Call it before you use a collective call's data: in Open MPI 5.0.11, such a call may return wrong data without an
+    error if a rank dies in it.
     """
     if not is_fault_tolerant():
         return

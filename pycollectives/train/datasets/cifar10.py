@@ -53,10 +53,10 @@ class Images:
 
 
 def cifar10(*, folder: str = "") -> Dataset:
-    """Images, float32 of shape (n, 3, 32, 32), mean 0 and variance 1 by channel, and labels: 50 000 and 10 000.
+    """Images, float32 of shape (n, 3, 32, 32), mean 0 and variance 1 by channel, and labels; 10 000 validate.
 
     `folder` has data_batch_1.bin to data_batch_5.bin and test_batch.bin; by default the environment variable
-    PYC_CIFAR10 gives it.
+    PYC_CIFAR10 names it.
     """
     folder = folder or os.environ.get("PYC_CIFAR10", "")
     if not folder:
@@ -87,7 +87,7 @@ def records_of(path: Path) -> NDArray[np.uint8]:
 
 
 def what_to_do() -> str:
-    """Return the instruction where to put which files."""
+    """Return instructions for obtaining the files."""
     return (
         "unpack the archive of its binary version (cifar-10-binary.tar.gz) and name the folder that has "
         f"{TRAIN[0]} to {TRAIN[-1]} and {TEST} by the option folder or by the environment variable PYC_CIFAR10"

@@ -27,13 +27,13 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 class Distributed:
     """Until it is closed, backward passes of a model average its gradients over all ranks; made collectively.
 
-    PyTorch has one default process group in a program. An existing one is used, and not closed: on all ranks ValueError
-    if its ranks differ from comm's.
+    PyTorch has one default process group in a program. An existing one is used, and not closed; if its ranks differ
+    from comm's, all ranks raise ValueError.
     """
 
     def __init__(self, comm: MPI.Comm, model: Model) -> None:
         if not isinstance(model, TorchModel):
-            raise ValueError(f"ddp: expected a model of PyTorch, got {type(model).__name__}")
+            raise ValueError(f"ddp: expected a PyTorch model, got {type(model).__name__}")
         self._made_group = not _has_group(comm)
         if self._made_group:
             make_group(comm)
