@@ -34,7 +34,7 @@ def table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def _figures(runs: list[dict[str, Any]]) -> dict[str, str]:
-    """Return a row by the titles of columns; `runs` belong to one job, with different seeds."""
+    """Return the cells of a row by column title; `runs` are of one job, with different seeds."""
     last = [run["curve"][-1] for run in runs]
     drift = [_before_settling(run["curve"]) for run in runs]
 

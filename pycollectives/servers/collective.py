@@ -437,7 +437,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
     def _check_worker(self, call: str) -> None:
         if self._rank not in self._arguments.workers:
             raise RuntimeError(
-                f"{self.name}: {call} is for workers, {list(self._arguments.workers)}; this is rank {self._rank}"
+                f"{self.name}: {call}: expected a worker, one of {list(self._arguments.workers)}, got rank {self._rank}"
             )
 
     def _choices(self) -> list[str]:

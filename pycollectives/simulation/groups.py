@@ -227,7 +227,7 @@ class GroupSummary:
 
 
 def machine_of(generator: GeneratedGroups | StaticGroups | None, size: int, ranks_per_node: int) -> Machine:
-    """Return the machine of a generator, which answers the requests of workers. None stands for an allreduce."""
+    """Return the machine of a generator, which answers the requests of workers. None: of an allreduce."""
     if generator is None:
         workers = tuple(range(size))
         return _StaticMachine(lambda rank, step: workers, size)

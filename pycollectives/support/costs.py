@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True)
 class Costs:
-    """The LogGP costs of messages on a machine; with all zero, messages cost nothing.
+    """The LogGP costs of messages on a machine; if all are zero, messages cost nothing.
 
     Attributes
     ----------
@@ -49,4 +49,4 @@ PRESETS = {"shared memory": SHARED_MEMORY, "TCP, 10 Gbit/s": TCP_10GBIT, "Infini
 """Presets by name; the last one is the default of `simulate`. Typical values, not measurements."""
 
 REDUCE_PER_BYTE = 0.1e-9
-"""The default of a core, without a measurement: 10 GB/s."""
+"""The default for a core that was not measured: 10 GB/s."""

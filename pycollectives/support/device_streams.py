@@ -28,7 +28,7 @@ def handle_of_stream(stream: Any) -> int:
     handle = _handle_or_none(stream)
     if handle is None:
         raise TypeError(
-            "stream: expected a stream of PyTorch, CuPy or Numba, an object with __cuda_stream__, or a handle; "
+            "stream: expected a PyTorch, CuPy or Numba stream, an object with __cuda_stream__, or a handle; "
             f"got {type(stream).__name__}"
         )
     if handle < 0:

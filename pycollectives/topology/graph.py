@@ -25,9 +25,9 @@ TOLERANCE = 1e-9
 class Topology:
     """An immutable graph of ranks: directed, weighted, and with an edge from each rank to itself.
 
-    If there is an edge from j to i, rank i takes rank j's value. Every rank has an edge to itself, which is never given
-    or listed. Make a topology with a function of `pycollectives.topology`, such as `ring` or `from_matrix`, or from its
-    edges.
+    If there is an edge from j to i, rank i takes rank j's value. Every rank has an implicit edge to itself, which is
+    never listed. Make a topology with a function of `pycollectives.topology`, such as `ring` or `from_matrix`, or from
+    its edges.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> list[Matrix]:
     """Return the weights of each step of a period among the ranks in `kept`, by their order.
 
-    If they are connected only by way of the others' steps, each step has the weights of all steps together.
+    If these weights do not connect the ranks, each step has the weights of all steps together.
 
     >>> from .time_varying import alternating_exponential_ring
     >>> among(alternating_exponential_ring(4), None, [0, 3])[0].round(6)

@@ -32,8 +32,8 @@ class GradientAverager:
     A step begins when a bucket is contributed: by `backward()`, whose hooks count the missing gradients of a bucket, or
     by `average`. Afterwards `.grad` holds averages, until `end_step` or `drop`.
 
-    `average` averages the contents of `.grad`, wherever they came from. If a hook has already contributed them,
-    `average` compares the bits and raises if they differ. Afterwards the program may change `.grad` in place.
+    `average` averages the contents of `.grad`, of any origin. If a hook has already contributed them, `average`
+    compares the bits and raises if they differ. Afterwards the program may change `.grad` in place.
 
     `make` creates a named mean over ranks for a buffer (collective). `overlap`: contribute during `backward()`. After
     the communicator has closed (`is_open`), hooks do nothing.
@@ -58,7 +58,7 @@ class GradientAverager:
         self._averaged = False  # `.grad` holds the averages for the next step
         self._shown: list[tuple[Bucket, torch.Tensor, torch.Tensor | None]] = []  # parameters and their averages
         self._mixed = False  # backward has added gradients to averages
-        self._synchronizing = True  # no_sync is not in force
+        self._synchronizing = True  # False in a `no_sync` block
         self.flushing = False  # between start_flush and end_flush
         self.repeats = False  # on a rank that replaces a dead one: the donor's parameters contain this step already
         self._set_aside: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # contents of `.grad` during a flush
@@ -331,7 +331,7 @@ class GradientAverager:
 
 
 def _nothing() -> None:
-    """Show that no result is unused."""
+    """Return None, since no result is unused."""
 
 
 def _take_gradients(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:

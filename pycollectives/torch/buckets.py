@@ -7,7 +7,7 @@ other, each in a bucket where the other was late:
 - A rank that waits in one bucket has arrived in all others since its step began. If its call returned a round without
   its data, it arrives again with zeros, which leave its pending data unchanged.
 - A rank waits only for rounds whose predecessors had all completed when its step began. If a round has already taken an
-arrival from an earlier step, the new arrival counts for the following round, and the next step handles it.
+  arrival from an earlier step, the new arrival counts for the following round, and the next step handles it.
 
 Proof: let rank i wait in bucket X for round x. Let rank j be needed there, but wait in another bucket. Rank j has
 arrived in X since its step began, and a round before x took its data. That round completed after j's step began and

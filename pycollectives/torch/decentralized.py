@@ -40,7 +40,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     ==================  ==============================================================================================
     method              effect of a step, and the ranks it waits for
     ==================  ==============================================================================================
-    "ad-psgd"           Adds the update to this rank's model, which is averaged with one neighbor at a time in the
+    "ad-psgd" Adds the update to this rank's model, which is averaged with one neighbor at a time in the
                         background. Waits for no rank (Lian et al. 2018).
     "a2cid2"            The same with momentum between averages, for graphs in which averages spread slowly (Nabli et
                         al. 2023).
@@ -70,9 +70,9 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Any optimizer except LBFGS. Its parameters are in host memory or on one CUDA device; the set of parameters is
         fixed. Parameters on a device are staged through pinned host memory in each step.
     comm
-        A `Communicator`, or an mpi4py communicator. From the latter, this optimizer creates a `Communicator`, and
-        closes it when it closes. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and
-        state from a survivor.
+        A `Communicator`, or an mpi4py communicator. From the latter, this optimizer creates a `Communicator`, which it
+        also closes. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and state from a
+        survivor.
     method
         One of the methods in the table.
     topology
@@ -81,7 +81,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         "ring-based" for "hop". The other methods have no topology.
     model
         The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
-        buffers `finish` averages. None: the model has none, or each rank keeps its own.
+        buffers `finish` averages. None: the model has no such state, or each rank keeps its own.
     schedulers
         Learning-rate schedulers of `optimizer`, already created. Ranks get their state together with the optimizer's:
         from rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
@@ -229,8 +229,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Raises
         ------
         RuntimeError
-            A parameter requires gradients that did not when this optimizer was made. Or a flush reached its time limit
-            and was not repeated. Or this rank replaces a dead one, and the survivors are in another call.
+            A parameter requires gradients that did not when this optimizer was made, a flush reached its time limit and
+            was not repeated, or this rank replaces a dead one while the survivors are in another call.
         ValueError
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError

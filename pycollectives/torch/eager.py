@@ -55,9 +55,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         Any optimizer except LBFGS, whose steps evaluate the model several times. Its parameters are in host memory or
         on one CUDA device. Move the model to its device first.
     comm
-        A `Communicator`, or an mpi4py communicator. From the latter, this optimizer creates a `Communicator`, and
-        closes it when it closes. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and
-        state from a survivor.
+        A `Communicator`, or an mpi4py communicator. From the latter, this optimizer creates a `Communicator`, which it
+        also closes. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and state from a
+        survivor.
     policy
         When a round may start: an object such as `Quorum(2)`, or its string, such as "quorum:2". Default: once half of
         the ranks have arrived. See docs/semantics.md.
@@ -77,7 +77,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         they accumulate over several `backward()` calls without `no_sync`.
     model
         The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
-        buffers `finish` averages. None: the model has none, or each rank keeps its own.
+        buffers `finish` averages. None: the model has no such state, or each rank keeps its own.
     schedulers
         Learning-rate schedulers of `optimizer`, already created. Ranks get their state together with the optimizer's:
         from rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
@@ -281,9 +281,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         Raises
         ------
         RuntimeError
-            Gradients changed after `backward()`. Or a parameter was unfrozen without a call to `add_unfrozen`. Or a
-            `backward()` followed averages that were neither used by `step()` nor dropped by `zero_grad()` of this
-            optimizer.
+            Gradients changed after `backward()`, a parameter was unfrozen without a call to `add_unfrozen`, or a
+            `backward()` followed averages that were neither used by `step()` nor dropped by this optimizer's
+            `zero_grad()`.
         ValueError
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError

@@ -36,7 +36,7 @@ AveragingT = TypeVar("AveragingT", bound=Averaging)
 StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum | HopCollective | PartialReduce)
 
 NO_END = 1 << 40
-"""Number of iterations without an end: the training loop decides when to stop."""
+"""An unlimited number of iterations: the training loop decides when to stop."""
 
 
 class Exchange(ABC, Generic[AveragingT]):
@@ -71,7 +71,7 @@ class Exchange(ABC, Generic[AveragingT]):
 
     @classmethod
     def check(cls, **options: Any) -> None:
-        """Raise ValueError for an option value that the collective accepts and this method does not."""
+        """Raise ValueError for an option value that the collective accepts but this method does not."""
 
     def join(self) -> None:
         self.averaging = getattr(self._comm, self.service)(self._shown.values, **self._arguments)
@@ -299,7 +299,7 @@ class Sgp(Stepwise[PushSum]):
     service = "push_sum"
     topology = "one-peer-exponential"
     options = ("overlap", "weights")
-    _started = False  # a step has begun, and not ended
+    _started = False  # a step has begun, but not ended
 
     def after_update(self, deadline: Deadline) -> None:
         """Send shares of the sum, add the shares that have arrived, and show the de-biased model."""
@@ -440,7 +440,7 @@ class ParameterServer(WithMean[Server]):
         self._flushed = False
 
     def equalize(self, deadline: Deadline) -> None:
-        """Show the model with all updates of all ranks; the mean, in case some ranks pull a newer model."""
+        """Show the model with all updates of all ranks, averaged in case some ranks pull a newer model."""
         if not self.settled:
             self._mean(self._shown.values, deadline)
             self.settled = True  # all ranks have flushed

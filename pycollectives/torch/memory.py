@@ -44,7 +44,7 @@ def increment_version(tensor: torch.Tensor) -> None:
 def why_not_averaged(gradient: torch.Tensor, part: torch.Tensor) -> str | None:
     """Return why a part of a bucket cannot take a gradient, or None."""
     if gradient.layout is not torch.strided:
-        return f"expected a dense one, got layout {gradient.layout}: make its layer with sparse=False"
+        return f"expected a dense gradient, got layout {gradient.layout}: make its layer with sparse=False"
     if gradient.device != part.device or gradient.shape != part.shape:
         return (
             f"expected shape {tuple(part.shape)} on {part.device} as when buckets were made, got "

@@ -271,7 +271,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Flush, then set the buffers of all ranks, such as running statistics, to their mean; collective.
 
         Floating-point buffers are averaged. Other buffers, such as batch counts, get rank 0's values. A buffer that is
-        equal on all ranks does not change: bit for bit for types up to float32.
+        equal on all ranks stays the same, bit for bit for types up to float32.
 
         Parameters
         ----------

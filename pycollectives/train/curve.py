@@ -71,7 +71,7 @@ class Curve:
         self._snapshots.flush()
 
     def keep_mean(self, name: str, steps: int, elapsed_s: float, arrays: Mapping[str, Any]) -> None:
-        """Keep the mean model after so many steps, unless an earlier run has kept it."""
+        """Keep the mean model after `steps` steps, unless an earlier run has kept it."""
         self._keep_new(f"{name}{MEAN}", steps, elapsed_s, arrays)
 
     def end(self, steps: int, elapsed_s: float) -> None:

@@ -47,7 +47,7 @@ class Snapshots:
         self._unforced = list(self.folder.glob("*.npz")) if self._temporary is None else []
 
     def ends_epoch(self, steps: int) -> bool:
-        """Whether an epoch has ended since the previous call, after so many steps."""
+        """Whether an epoch has ended since the previous call, after `steps` steps."""
         before, self._epochs = self._epochs, steps // self._steps_per_epoch
         return self._epochs > before
 

@@ -57,7 +57,7 @@ def _shows_death(error: BaseException) -> bool:
 
 
 def _is_reported(comm: Communicator, patience: float) -> bool:
-    """Whether MPI reports a death within so many seconds."""
+    """Whether MPI reports a death within `patience` seconds."""
     deadline = time.monotonic() + patience
     while not (dead := comm._engine.acknowledge_failed()):
         if dead is None or time.monotonic() > deadline:

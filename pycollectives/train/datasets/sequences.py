@@ -3,7 +3,7 @@
 The 9 537 videos of UCF101 have 29 to 1 776 frames, 187 on average, with a standard deviation of 97 (eager-SGD, Figure
 2a). A lognormal distribution of that mean and deviation, clipped, has this shape; time is divided by `scale`.
 
-Classes come in pairs, which have the same two patterns in opposite order, with noise. A model must remember the first
+Classes form pairs, which have the same two patterns in opposite order, with noise. A model must remember the first
 pattern to distinguish them.
 """
 

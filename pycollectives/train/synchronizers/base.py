@@ -85,7 +85,7 @@ class Synchronizer:
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated | None:
-        """Return the simulator of this method for its `options`; None: there is none.
+        """Return the simulator of this method for its `options`, or None.
 
         `seed` is always among the options.
         """

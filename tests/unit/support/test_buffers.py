@@ -101,7 +101,7 @@ def test_other_names_of_one_type(other):
         (DLPackOnly(np.zeros(8)[::2]), BufferError, "C-contiguous"),
         (DLPackOnly(np.zeros(3), device=2), BufferError, "on CUDA device 0: copy it to the host first"),
         (DLPackOnly(np.zeros(3), device=77), BufferError, "on device of DLPack type 77, number 0: copy it"),
-        (CudaOnly(), BufferError, "a CUDA device: copy it to the host first; .* if they are made with such an array"),
+        (CudaOnly(), BufferError, "a CUDA device: copy it to the host first; .* pairwise_averaging with such an array"),
         (3.0, TypeError, "got float; convert it"),
         ([1.0, 2.0], TypeError, "got list; convert it"),
         ("text", TypeError, "got str"),
