@@ -82,7 +82,7 @@ def forecasts(work: Work) -> list[Forecast]:
     synchronous = _synchronous(work).steps
     if not synchronous:
         raise ValueError(
-            f"work: expected more steps: the fastest rank ends all {work.shape[1]} before the slowest rank ends one"
+            f"work: expected more steps: the fastest rank makes all {work.shape[1]} before the slowest makes one"
         )
     found = []
     for name, simulate in _methods(len(work)).items():

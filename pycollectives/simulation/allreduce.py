@@ -97,7 +97,7 @@ def _seconds_per_call(simulated: dict[str, Any], ranks: int) -> float:
 
 
 def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
-    """Return the number of elements that simulates a plan of `nbytes` bytes with the same messages.
+    """Return the number of elements for which a plan has the same messages as for `nbytes` bytes.
 
     ValueError if there is no such algorithm, or it splits the data into too many parts to simulate it on `ranks` ranks.
     """

@@ -57,7 +57,7 @@ def seconds_for_all(
     skip: Skip | None,
     computation: Computation = "parallel",
 ) -> float:
-    """Return the seconds until every rank has made its iterations, at zero communication cost, as `simulate_hop`."""
+    """Return the seconds until every rank has made its iterations, at zero communication cost, as in `simulate_hop`."""
     size = len(work)
     graph = by_name(topology, size)
     if isinstance(graph, TimeVarying):

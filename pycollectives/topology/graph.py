@@ -187,7 +187,7 @@ class Topology:
         return dense(self._kind(weights), self._in, self._out, self._given)
 
     def weights_of(self, rank: int, weights: str | None = None) -> tuple[float, dict[int, float]]:
-        """Return a row of `matrix`, without making it: a rank's own weight and the weight of each in-neighbor.
+        """Return only a row of `matrix`: a rank's own weight and the weight of each in-neighbor.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class Topology:
         return row(kind, checked_rank("rank", rank, self.size), self._in, self._out, self._given)
 
     def shares_of(self, rank: int, weights: str | None = None) -> tuple[float, dict[int, float]]:
-        """Return a column of `matrix`, without making it: the share that a rank keeps, and each out-neighbor's share.
+        """Return only a column of `matrix`: the share that a rank keeps, and each out-neighbor's share.
 
         In push-sum, a sender multiplies its value by these shares before it sends.
 
@@ -305,7 +305,7 @@ class Topology:
         return measures.chi(self._in, rate)
 
     def rho(self) -> float:
-        """Return rho of AD-PSGD: the share of the ranks' disagreement that remains after a pairwise average, at most.
+        """Return rho of AD-PSGD, the largest share of the ranks' disagreement that remains after a pairwise average.
 
         A rank drawn uniformly averages with one of its neighbors, drawn uniformly. W is the matrix of that average, and
         rho is the second largest eigenvalue of E[W^T W], in [0, 1). The smaller it is, the faster AD-PSGD converges. It
@@ -330,7 +330,7 @@ class Topology:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a path from each rank to each other along the direction of edges (strongly connected)."""
+        """Whether there is a path from each rank to every other along the direction of edges (strongly connected)."""
         return self._unreachable() is None
 
     def _unreachable(self) -> tuple[int, int] | None:
@@ -373,7 +373,7 @@ class Topology:
     # --- Checks -------------------------------------------------------------------------------------------------------
 
     def check_connected(self) -> None:
-        """Raise `ValueError` unless there is a path from each rank to each other."""
+        """Raise `ValueError` unless there is a path from each rank to every other."""
         if pair := self._unreachable():
             raise ValueError(
                 f"{self._title}: expected a connected graph, found no path from rank {pair[0]} to rank {pair[1]}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> list[Matrix]:
-    """Return the weights of each step of a period among the ranks in `kept`, by their order.
+    """Return the weights of each step of a period among the ranks in `kept`, in their order.
 
     If these weights do not connect the ranks, each step has the weights of all steps together.
 

@@ -1,4 +1,4 @@
-"""Comparisons between ranks before they train: settings, the output folder, and the data and weights they give."""
+"""Comparisons between ranks before they train: settings, the output folder, and the resulting data and weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 LONGEST = 120
-"""Characters of a setting that are compared: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
+"""The most characters of a setting that are compared. Six longer settings, with 4 bytes per character, fit into the
+4096 bytes that ranks exchange."""
 
 
 def require_same_settings(

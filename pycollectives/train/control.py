@@ -35,8 +35,8 @@ ANSWER_S = 0.5
 class ControlChannel:
     """One rank's end of the channel; made and left collectively. A rank waits for others only in `barrier`.
 
-    A rank that must stop (`is_signalled`), or that leaves the `with` block by an exception, sends a message to the
-    others. They receive it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block
+    A rank that must stop (`is_signalled`), or that leaves the `with` block because of an exception, sends a message to
+    the others. They receive it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block
     together unless one has failed, so a failure of one rank raises an error on every rank.
 
     A rank that waits for long in a barrier notifies the others, and so does every other rank in the barrier. Each of

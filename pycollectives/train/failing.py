@@ -20,7 +20,7 @@ EXTRAS = {"torch": "torch", "sklearn": "train"}
 """The extra of this package that installs a module."""
 
 READABLE = (ImportError, MemoryError, OSError, ValueError, MismatchError, RankFailedError, StallError, TransportError)
-"""Errors that are no defect of this package: one line explains them better than a traceback."""
+"""Errors that are not defects of this package: one line explains them better than a traceback."""
 
 PATIENCE_S = 3.0
 """How long a failed rank waits for the others to fail as well, before it ends the job."""

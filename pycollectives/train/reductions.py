@@ -1,8 +1,8 @@
 """Collective MPI calls whose result is used only if no rank died in them.
 
-They reduce buffers, for two reasons. In Open MPI 5.0.11 a gather of objects can return another rank's data if a rank
-dies in it, without an error. And mpi4py reduces objects on a communicator of its own, in which a survivor would wait
-indefinitely, because nothing revokes it.
+They reduce buffers, for two reasons. In Open MPI 5.0.11, if a rank dies in a gather of objects, the call can return
+another rank's data without an error. In addition, mpi4py reduces objects on a communicator of its own, in which a
+survivor would wait indefinitely, because nothing revokes it.
 """
 
 from __future__ import annotations

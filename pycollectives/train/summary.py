@@ -88,7 +88,7 @@ class Summary:
     epochs
         Epochs that rank 0 has reached.
     elapsed_s
-        Seconds of training, from the first step of each run to its last settling.
+        Seconds of training, from the first step of each run until its replicas were last made equal.
     steps_per_s
         Steps per second, the mean over ranks.
     wait_fraction
@@ -103,7 +103,8 @@ class Summary:
     is_same_on_all_ranks
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
-        The scores of rank 0's replica: at the ends of epochs, and at the end. They are made when all steps are taken.
+        The scores of rank 0's replica: at the ends of epochs, and at the end. Models are scored when all steps are
+        taken.
     mean_curve
         The scores of the mean of all ranks' replicas, or of EAMSGD's center, at each epoch when the last rank had
         reached its end. It equals `curve` if the method keeps replicas equal, or has a server.

@@ -53,10 +53,10 @@ class Images:
 
 
 def cifar10(*, folder: str = "") -> Dataset:
-    """Images, float32 of shape (n, 3, 32, 32), mean 0 and variance 1 by channel, and labels; 10 000 validate.
+    """Normalized images, float32 of shape (n, 3, 32, 32), and labels: 50 000 to train on, 10 000 to validate with.
 
-    `folder` has data_batch_1.bin to data_batch_5.bin and test_batch.bin; by default the environment variable
-    PYC_CIFAR10 names it.
+    Each channel has mean 0 and variance 1. `folder` has data_batch_1.bin to data_batch_5.bin and test_batch.bin; by
+    default the environment variable PYC_CIFAR10 names it.
     """
     folder = folder or os.environ.get("PYC_CIFAR10", "")
     if not folder:

@@ -43,7 +43,7 @@ class Model(ABC):
 
     @abstractmethod
     def forward(self, *batch: NDArray[Any]) -> float:
-        """Return the mean loss of a batch, and keep what `backward` needs."""
+        """Return the mean loss of a batch, and keep the data that `backward` needs."""
 
     @abstractmethod
     def backward(self) -> None:
