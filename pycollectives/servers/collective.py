@@ -52,7 +52,7 @@ class PushRequest(Request):
         Parameters
         ----------
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `ParameterServer.push`.
 
         Returns
         -------
@@ -196,7 +196,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         out
             Writable C-contiguous host memory of the count and dtype of `initial`.
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `push`.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         gradient, out
             As for `push` and `pull`. Both may be the same memory, but must not overlap in part.
         timeout
-            Seconds for each of the two steps; None for the communicator's default, `math.inf` for no limit.
+            Seconds for each of the two steps, as for `push`.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Parameters
         ----------
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `push`.
 
         Returns
         -------
@@ -304,7 +304,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Parameters
         ----------
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `push`.
 
         Raises
         ------
@@ -358,7 +358,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Parameters
         ----------
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `push`.
 
         Returns
         -------

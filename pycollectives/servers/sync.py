@@ -68,9 +68,7 @@ class Patient(Synchronization):
     Parameters
     ----------
     patience
-        The server removes a missing worker for which others wait, with a warning, if no push of it has arrived for
-        `patience` times the longest known interval between pushes, and for at least 1 s. The worker takes part again
-        when it pushes. > 0; with `math.inf` the server never removes a worker.
+        As for `SSP`.
     """
 
     patience: float = field(default=10.0, kw_only=True, metadata=PATIENCE)

@@ -79,24 +79,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Which ranks average with each other: a graph of `pycollectives.topology`, or its name. None:
         "bipartite-exponential" for "ad-psgd" and "a2cid2", "ring" for "d-psgd", "one-peer-exponential" for "sgp",
         "ring-based" for "hop". The other methods have no topology.
-    model
-        The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
-        buffers `finish` averages. None: the model has no such state, or each rank keeps its own.
-    schedulers
-        Learning-rate schedulers of `optimizer`, already created. Ranks get their state together with the optimizer's:
-        from rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
-    broadcast
-        Start all ranks with the parameters of rank 0.
-    broadcast_state
-        Also start all ranks with rank 0's buffers of `model`, and with the state and hyperparameters of its wrapped
-        optimizer. None: same as `broadcast`.
-    timeout
-        Limit in seconds for each step, flush and synchronization. None: the communicator's default.
-    step_timer
-        A `StepTimer` that records this rank's steps, without waiting times, for `python -m pycollectives advise`. The
-        first step is not recorded. None: record nothing.
-    name
-        Name in messages and traces.
+    model, schedulers, broadcast, broadcast_state, timeout, step_timer, name
+        As for `EagerOptimizer`.
     options
         Options of the method: for "ad-psgd" and "a2cid2" `pace`, `rate`, `order`, `seed` and `weighting`, as in
         `Communicator.pairwise_averaging`; for "d-psgd" `weights`, as in `Communicator.neighbor_averaging`; for "sgp"
@@ -287,7 +271,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Parameters
         ----------
         timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+            As for `flush`.
 
         Raises
         ------

@@ -278,7 +278,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         model
             The model with the buffers. None: the model that was given when this optimizer was made.
         timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+            As for `flush`.
 
         Raises
         ------
@@ -314,7 +314,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         metric
             A number, or an array of the same shape on all ranks, as for `Communicator.mean`.
         timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+            As for `flush`.
 
         Raises
         ------

@@ -73,10 +73,10 @@ class SamplerArguments(CounterArguments):
 class SharedSampler(Sampler[list[int]]):
     """A batch sampler whose ranks take the next batch of an epoch when they need one; its creation is collective.
 
-    With `torch.utils.data.DistributedSampler` each rank has an equal share, so an epoch takes as long as the slowest
-    rank needs for its share. Here a rank that is twice as fast takes twice as many batches. Each example is in one
-    batch of an epoch, on one rank. Ranks take different numbers of steps, unless they wait for each other in each step,
-    as under `policy="full"`: call `flush` of the optimizer after each epoch.
+    With `torch.utils.data.DistributedSampler` an epoch takes as long as the slowest rank needs for an equal share. Here
+    a rank that is twice as fast takes twice as many batches. Each example is in one batch of an epoch, on one rank.
+    Ranks take different numbers of steps, unless they wait for each other in each step, as under `policy="full"`: call
+    `flush` of the optimizer after each epoch.
 
     An epoch ends on a rank when it asks for a batch and none is left. If it gets a batch of the next epoch instead, it
     keeps that batch for that epoch. If an iteration is interrupted, even by `StallError`, the next iteration continues

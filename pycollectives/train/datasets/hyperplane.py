@@ -3,7 +3,7 @@
 y = a . x + noise in 8 192 dimensions. 32 768 such points fill 1 GiB, too much for every rank of a node. A point is
 therefore a function of (seed, number), and a rank makes the points of its batch. Coordinates are uniform on 256 levels,
 mean 0 and variance 1, eight from each 64 bits of a counter-based generator: a batch of 256 points takes 1 ms, and 18 ms
-with normal variates. A file shared by the ranks of a node would be as fast, but has to be made, found and deleted.
+with normal variates.
 
 Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014 (SplitMix64).
 """
