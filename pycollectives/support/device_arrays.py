@@ -76,8 +76,7 @@ def _described(buffer: object, stream: Any) -> DeviceArray | None:
     given = torch_stream(buffer) if stream is None else handle_of_stream(stream)
     if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
         where = device_type(buffer)
-        # CuPy's arrays have both protocols. With the CUDA array interface, no stream waits for the stream that it
-        # names.
+        # CuPy's arrays have both protocols; with the CUDA array interface, no stream waits for the one that it names.
         return None if where is None else _of_dlpack(buffer, where, given or _named_stream(buffer) or LEGACY_STREAM)
     interface = getattr(buffer, "__cuda_array_interface__", None)
     return None if interface is None else _of_interface(buffer, interface, given)

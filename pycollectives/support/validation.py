@@ -61,7 +61,7 @@ def checked_rank(what: str, value: Any, size: int) -> int:
 
 
 def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
-    """Return the members of a group, ascending; ValueError or TypeError if `rank` is missing or a rank is twice."""
+    """Return the members of a group, ascending; ValueError or TypeError if `rank` is missing or one is listed twice."""
     try:
         members = sorted(operator.index(member) for member in group)
     except TypeError:

@@ -40,7 +40,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     ==================  ==============================================================================================
     method              effect of a step, and the ranks it waits for
     ==================  ==============================================================================================
-    "ad-psgd" Adds the update to this rank's model, which is averaged with one neighbor at a time in the
+    "ad-psgd"           Adds the update to this rank's model, which is averaged with one neighbor at a time in the
                         background. Waits for no rank (Lian et al. 2018).
     "a2cid2"            The same with momentum between averages, for graphs in which averages spread slowly (Nabli et
                         al. 2023).
