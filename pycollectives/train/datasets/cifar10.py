@@ -1,8 +1,8 @@
 """CIFAR-10: 60 000 color images of 32 x 32 pixels in ten classes, from the files of its "binary version".
 
 A record has 3 073 bytes: a label and 3 x 1 024 pixels, red, green and blue. The files are mapped, and each batch is
-normalized when it is used. The ranks of a node share one copy of 184 MB in the page cache; float32 images would take
-737 MB per rank. Images are not cropped or flipped, so that every method trains on the same images in the same order.
+normalized when it is used. The ranks of a node share one copy of 184 MB in the page cache. Images are not cropped or
+flipped, so that every method trains on the same images in the same order.
 
 A. Krizhevsky: Learning multiple layers of features from tiny images, 2009.
 """

@@ -32,8 +32,7 @@ class TorchModel(Model):
     construction `network` may be replaced by a wrapper of itself, such as `DistributedDataParallel(model.network)`:
     `forward` uses the wrapper. `evaluate` and `state` do not, because a single rank may call them.
 
-    Unless OMP_NUM_THREADS is set, PyTorch then computes on one thread, as under torchrun. Otherwise PyTorch would start
-    a thread per core in each rank, although ranks share the cores.
+    Unless OMP_NUM_THREADS is set, PyTorch then computes on one thread, as under torchrun, since ranks share the cores.
 
     A staged model copies its weights to the device before it computes, and its gradient to the host afterwards.
 
