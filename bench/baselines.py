@@ -114,7 +114,7 @@ def baselines(
     environments: Path,
 ) -> None:
     if wrong := [size for size in sizes if size % 4]:
-        raise click.UsageError(f"{wrong[0]} bytes are no whole number of float32 elements")
+        raise click.UsageError(f"{wrong[0]} bytes are not a whole number of float32 elements")
     if common.list_only:
         for count in ranks:
             print(f"# ranks {count}")

@@ -1,9 +1,9 @@
-"""Measure a call from C against the same from Python: `contribute` and `test` of 8 bytes on a board.
+"""Measure a call from C against the same call from Python: `contribute` and `test` of 8 bytes on a board.
 
     mpirun -n 2 python -m pycollectives bench c_calls --json c-calls.jsonl
 
 All ranks share one node, and call at their own pace. Before each call, a rank works on some memory, which evicts the
-library from the caches. Both languages take turns in blocks; it needs a C compiler.
+library from the caches. Both languages alternate in blocks. The benchmark needs a C compiler.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def calls_in_python(
 
 
 def sizes(text: str) -> list[int]:
-    """Return the bytes of the work before a call; 0 is none."""
+    """Return the bytes of the work before a call; 0 for none."""
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
         raise ValueError(f"expected numbers >= 0 separated by commas, got {text!r}")

@@ -63,7 +63,7 @@ FIRST_WIDTH = 32
 def _benchmarks(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in FIGURES]:
-        raise ValueError(f"expected of {', '.join(FIGURES)}, got {unknown[0]!r}")
+        raise ValueError(f"expected some of {', '.join(FIGURES)}, got {unknown[0]!r}")
     return list(dict.fromkeys(names))
 
 
@@ -168,7 +168,7 @@ class Contest:
     "--environment",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     metavar="FOLDER",
-    help="The same for this checkout; it may be of any commit.",
+    help="The same for this checkout, at any commit.",
 )
 @click.option("--mpi", type=click.Choice(sorted(VENVS)), default="openmpi", show_default=True)
 @click.option(
@@ -208,7 +208,7 @@ def compare(
     first = contest.measure(runs, passes, "first round").comparisons()
     suspects = {(one.key.bench, one.key.ranks) for one in first if one.is_slower(slower_by / 100)}
     again = [run for run in runs if (run.bench, run.ranks) in suspects]
-    second = contest.measure(again, passes, "what seemed slower, again").comparisons() if again else []
+    second = contest.measure(again, passes, "slower cells, again").comparisons() if again else []
     confirmed = {one.key for one in second if one.is_slower(slower_by / 100)}
     verdicts = {one.key: _verdict(one, slower_by / 100, confirmed) for one in first}
     _report(contest, passes, slower_by, first, verdicts)

@@ -5,7 +5,7 @@
     mpirun -n 8 python -m pycollectives bench gossip --bias --slowdown 0:10
 
 Until a common deadline, each worker repeatedly computes (emulated by sleeping) and applies a delta to its model.
---micro measures one exchange of two models. --bias measures the limit of the models of a quadratic when ranks differ in
+--micro measures one exchange of two models. --bias measures where the models of a quadratic end when ranks differ in
 speed. `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -162,7 +162,7 @@ def gossip(
 ) -> None:
     comm = MPI.COMM_WORLD
     if micro and bias:
-        raise click.UsageError("--micro and --bias: expected one of the two")
+        raise click.UsageError("--micro and --bias: expected at most one of them")
     with _wrong_use_of("--model-bytes"):
         sizes = parse_model_bytes(model_bytes or (MICRO_BYTES if micro else BIAS_BYTES if bias else MODEL_BYTES))
     with _wrong_use_of("--topology"):

@@ -151,7 +151,7 @@ def _compute(seconds: float) -> float:
 
 
 def _exchange(comm: MPI.Comm, collective: pc.PartialAllreduce, verify: bool) -> None:
-    """Make a round, to show that the idle collective is ready and the cheap thread responds."""
+    """Make a round, to show that the idle collective is ready and its thread responds."""
     collective.contribute(np.array([comm.rank + 1])).wait()
     right = int(collective.result[0]) == comm.size * (comm.size + 1) // 2
     if verify and not comm.allreduce(right, MPI.LAND):

@@ -114,7 +114,7 @@ def _servers(context: click.Context, option: click.Parameter, values: tuple[str,
     metavar="uniform:LEAST:MOST|none",
     default="uniform:1.0:1.5",
     show_default=True,
-    help="Each worker's own, constant factor of the computing time, drawn with the seed.",
+    help="A constant factor of the computing time for each worker, drawn with the seed.",
 )
 @click.option(
     "--slowdown",
@@ -280,7 +280,7 @@ def _micro_table(setting: Setting, source: Source) -> Table:
     return Table(
         f"pycollectives Push-pull v{version()}",
         [
-            f"ranks {setting.ranks}, {setting.domain}; rank 0 is no worker",
+            f"ranks {setting.ranks}, {setting.domain}; rank 0 is not a worker",
             f"dtype float32, iterations {setting.iterations} in each block, {setting.verified('weights')}",
             made_with(source),
         ],

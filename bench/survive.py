@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 TIMES = {"raise": ("detected", "shrunk", "next"), "continue": ("changed", "next"), "heal": ("changed", "next", "full")}
-"""Times since the kill until a survivor has the error and the new communicator, or the change of the members, then the
-result of its first step, then all ranks again."""
+"""Times from the kill until a survivor has the error and the new communicator, or the new members; then until it has
+the result of its first step; then until all ranks are there again."""
 RESPAWN = {"respawn": True, "background": "background"}
 
 WARMUP = 100
@@ -66,7 +66,7 @@ def _some_of(text: str, known: Iterable[str]) -> list[str]:
     """Parse names separated by commas."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"expected of {', '.join(known)}, got {unknown[0]!r}")
+        raise ValueError(f"expected some of {', '.join(known)}, got {unknown[0]!r}")
     return names
 
 
@@ -110,8 +110,8 @@ def _baselines(text: str) -> list[str]:
     type=click.Choice(["none", "spare", *RESPAWN]),
     default="none",
     show_default=True,
-    help="What replaces a dead rank. With spare, as many ranks as are killed, the highest, wait for it. With respawn "
-    "the survivors start a process and wait for it, with background they continue until it has started.",
+    help="What replaces a dead rank. spare: as many of the highest ranks as are killed wait for this. respawn: "
+    "the survivors start a process and wait for it. background: they continue until it has started.",
 )
 @click.option(
     "--program",
@@ -136,7 +136,7 @@ def _baselines(text: str) -> list[str]:
     "baselines",
     callback=parsed(_baselines),
     default="",
-    help="Measure the same kills before, with as many processes: torchft, restart (from a checkpoint), or both.",
+    help="First measure the same kills with as many processes of torchft, of restart (from a checkpoint), or of both.",
 )
 def survive(
     common: Common,
@@ -374,7 +374,7 @@ def _continue(
 
     places = _places(comm)
     for death in deaths[len(past) :]:
-        # Not from the present members: of a rank that was stopped, further ones may be dead already.
+        # Not from the present members: for a rank that was stopped, others may already be dead.
         places = _places(comm) if heals else [(rank, node) for rank, node in places if rank not in expected]
         victims = _victims(places, what, death.draw)
         past.append(victims)
@@ -391,7 +391,7 @@ def _continue(
             step()
         own.append(tuple(at - death.time() for at in (*times, *([time.monotonic()] if heals else []))))
     if was_there and lost != expected:
-        raise RunError(f"expected the deaths of {sorted(expected)}, and the ranks {sorted(lost)} were left out")
+        raise RunError(f"expected the deaths of {sorted(expected)}, but the ranks {sorted(lost)} were excluded")
     goodput = work.goodput() if was_there else None
     program.end()
     of_all = comm.mpi_comm.allgather(_Continued(own, goodput, work.longest_pause, work.growth_mb()))
@@ -434,7 +434,7 @@ class _Work:
             self._rate = (self._done - len(self._comm.members)) / (when - self._begin)
 
     def goodput(self) -> float | None:
-        """Return the work that was done, over what would have been done without deaths in the same time.
+        """Return the work that was done, divided by the work that would have been done without deaths.
 
         None if there was no work before the first death.
         """
@@ -482,7 +482,7 @@ def _check_rounds(comm: pc.Communicator, common: Common) -> None:
         ar.flush()
         total += int(ar.result[0])
     if common.verify and total != common.iterations * comm.size:
-        raise RunError(f"{comm.size} ranks made {common.iterations} contributions each, and were given {total}")
+        raise RunError(f"{comm.size} ranks made {common.iterations} contributions each, and received {total}")
 
 
 if __name__ == "__main__":

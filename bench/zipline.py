@@ -60,7 +60,7 @@ def _algorithms(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
         if name not in (*EXACT, *HEURISTIC):
-            raise ValueError(f"expected of {', '.join((*EXACT, *HEURISTIC))}; got {name!r}")
+            raise ValueError(f"expected some of {', '.join((*EXACT, *HEURISTIC))}; got {name!r}")
     return list(dict.fromkeys(names))
 
 

@@ -1,4 +1,4 @@
-"""Tables of the page on benchmarks. Each shows the cases that carry the message, and links to its results."""
+"""Tables for the page on benchmarks. Each shows the cases that matter, and links to its results."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def survived() -> str:
 
 
 def on_failure() -> str:
-    """Return the time of a call with on_failure="continue" over the same with "raise"."""
+    """Return the time of a call with on_failure="continue" divided by the time with "raise"."""
     entries = []
     for bench in ("skew", "latency"):
         raises = {(one["policy"], one["bytes"]): one["latency_us"]["p50"] for one in read_results(f"{bench}-8-raise")}

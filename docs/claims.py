@@ -24,10 +24,10 @@ else:
 __all__ = ["CLAIMS", "claims_table", "verdicts"]
 
 CLAIMS: dict[str, list[dict[str, Any]]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-"""By paper: place, claim, the paper's numbers, the function that computes ours, and the reason of a difference."""
+"""By paper: place, claim, the paper's numbers, the function that computes ours, and the reason for a difference."""
 
 Found = tuple[str, bool]
-"""Our numbers in words, and whether they bear the claim out."""
+"""Our numbers in words, and whether they support the claim."""
 
 
 class Job(NamedTuple):
@@ -517,7 +517,7 @@ def claims_table(paper: str) -> str:
 
 
 def verdicts() -> str:
-    """Return how many claims of each paper have which verdict."""
+    """Return the number of claims with each verdict, by paper."""
     rows = []
     for paper, claims in CLAIMS.items():
         found = [verdict(claim)[1] for claim in claims]

@@ -361,7 +361,7 @@ def main() -> None:
             sys.exit(f"error: {error}")
     if arguments.measure is not None:
         if unknown := set(arguments.measure) - set(MEASUREMENTS):
-            parser.error(f"--measure: expected of {', '.join(MEASUREMENTS)}, got {', '.join(sorted(unknown))}")
+            parser.error(f"--measure: expected some of {', '.join(MEASUREMENTS)}, got {', '.join(sorted(unknown))}")
         names = arguments.measure or list(MEASUREMENTS)
         failed = measure(names)
         draw_figures([name for name in names if name not in failed])

@@ -58,7 +58,7 @@ BESIDE_OTHERS = ["--program", "optimizer", "--baseline", "torchft,restart"]
 FAILURES_EVERY = {10: 4, 30: 2, 60: 1}  # seconds, and the number of failures
 NODE = ["--what", "node", "--ranks-per-node", "4", "--kills", "1"]
 ON_HOSTS = [*WITH_FAULT_TOLERANCE, "--mca", "btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma"]
-"""docs/install.md says why, about the flags."""
+"""docs/install.md explains the flags."""
 GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
 SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 EQUAL_AND_SLOW = [part for slowdown in ("none", "0:2", "0:10", "0:100") for part in ("--slowdown", slowdown)]
@@ -167,7 +167,7 @@ def require_clean(root: Path, version: str, built_from: str) -> None:
     """
     commit = commit_of(root)
     if commit is None:
-        raise UncleanError(f"results are measured in a git checkout; {root} is none")
+        raise UncleanError(f"results are measured in a git checkout; {root} is not one")
     changed = _git(root, "status", "--porcelain")
     if changed:
         files = ", ".join(line[3:] for line in changed.splitlines()[:5])
@@ -177,7 +177,7 @@ def require_clean(root: Path, version: str, built_from: str) -> None:
     same = ["git", "-C", str(root), "diff", "--quiet", built_from, "HEAD", "--", *BUILT_FROM]
     if built_from.endswith("-dirty") or subprocess.run(same, check=False, stderr=subprocess.DEVNULL).returncode:
         raise UncleanError(
-            f"the installed package was built from {built_from}, and the sources are those of {commit}: `make install`"
+            f"the installed package was built from {built_from}, but the sources are at {commit}: `make install`"
         )
 
 
@@ -226,7 +226,7 @@ class Collected:
                     require_named(path.read_text(encoding="utf-8"))
             except (subprocess.CalledProcessError, UncleanError) as error:
                 self.failed.append(name)
-                print(f"{name}: failed, what was measured before stays: {error}", file=sys.stderr, flush=True)
+                print(f"{name}: failed, the previous results stay: {error}", file=sys.stderr, flush=True)
                 return
             shutil.copytree(made, self.folder, dirs_exist_ok=True)
         print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)

@@ -199,7 +199,7 @@ def draw_rounds(path: Path) -> None:
 # --- A death --------------------------------------------------------------------------------------------------------
 
 RECOVERING = "#e69f00"
-AFTER_A_DEATH = {  # rank: (activity, begin, end), in no unit
+AFTER_A_DEATH = {  # rank: (activity, begin, end), without a unit
     0: (("computing", 0, 2), ("waiting", 2, 5), ("recovering", 5, 6.5), ("waiting", 6.5, 7), ("computing", 7, 10)),
     1: (("computing", 0, 2.6), ("waiting", 2.6, 5), ("recovering", 5, 6.5), ("waiting", 6.5, 7), ("computing", 7, 10)),
     2: (("computing", 0, 3), ("recovering", 5.4, 6.5), ("computing", 6.5, 7), ("computing", 7, 10)),
@@ -296,4 +296,4 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "death": draw_death,
     "decision": draw_decision,
 }
-"""What draws each figure, by its name in docs/figures."""
+"""The function that draws each figure, by its name in docs/figures."""

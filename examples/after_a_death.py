@@ -1,4 +1,4 @@
-"""Train on after ranks die: the survivors shrink the communicator and continue.
+"""Continue training after ranks die: the survivors shrink the communicator.
 
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 4 python examples/after_a_death.py
 

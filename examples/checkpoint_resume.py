@@ -62,7 +62,7 @@ def main():
         state = state or {"ranks": comm.size, "step": 0, "total": np.zeros(4, dtype=np.int64)}
         if state["ranks"] != comm.size:
             sys.exit(f"{options.file} was written by {state['ranks']} ranks, not {comm.size}" if comm.rank == 0 else 1)
-        start, total = int(state["step"]), state["total"]  # the sum of all gradients; last, their number
+        start, total = int(state["step"]), state["total"]  # the sum of all gradients; the last element is their number
 
         gradients = comm.partial_allreduce(total, policy=options.policy)
         for step in range(start, options.until):
@@ -76,7 +76,7 @@ def main():
             gradients.contribute(np.append(np.rint(gradient / UNIT), 1).astype(np.int64)).wait()
             total = total + gradients.result
             if (step + 1) % EVERY == 0 or step + 1 == options.until:
-                gradients.flush()  # late and missed gradients belong into the checkpoint
+                gradients.flush()  # late and missed gradients belong in the checkpoint
                 total = total + gradients.result
                 if comm.rank == 0:
                     save(options.file, ranks=comm.size, step=step + 1, total=total)

@@ -5,7 +5,7 @@
 With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
 
 It has the usual parts: a DataLoader with a DistributedSampler, a learning rate that falls between epochs, validation
-split over the ranks, and a checkpoint on rank 0. docs/howto/ddp.md shows the differences to DDP.
+split over the ranks, and a checkpoint on rank 0. docs/howto/ddp.md shows the differences from DDP.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main():
             loss = torch.nn.functional.cross_entropy(model(points), labels)
             loss.backward()
             optimizer.step()
-        optimizer.flush()  # the last late gradients, before the rate changes and before anybody evaluates
+        optimizer.flush()  # the last late gradients, before the rate changes and the model is evaluated
         scheduler.step()
         correct, count = optimizer.average(count_correct(model, validation_set, rank, size))
         history.append(correct / count)

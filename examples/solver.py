@@ -55,7 +55,7 @@ def main():
                 corrections.contribute(correction).wait()
                 thickness += corrections.result[0]
 
-            corrections.flush()  # before all that waits for all ranks; its result belongs to the search
+            corrections.flush()  # before any call that waits for all ranks; its result belongs to the search
             thickness += corrections.result[0]
             share = comm.mean(share)
             seconds = comm.mean(time.perf_counter() - begin)

@@ -105,7 +105,7 @@ class Violation(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """Return it in the form of a compiler message."""
+        """Return the violation in the form of a compiler message."""
         return f"{self.path}:{self.line}: {self.reason}"
 
 
@@ -132,7 +132,7 @@ def check_cpp(root: Path) -> Iterator[Violation]:
         where = path.relative_to(root)
         layer = layer_of(where.relative_to("csrc"))
         if layer not in layers:
-            yield Violation(where, 1, f"csrc/{layer} is no layer of CMakeLists.txt")
+            yield Violation(where, 1, f"csrc/{layer} is not a layer of CMakeLists.txt")
             continue
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)', line)

@@ -53,17 +53,17 @@ C_PLUS_PLUS = re.compile(
                        | //[^\n]*NOLINT[^\n]* )
              | //[^\n]* | /\*.*?\*/""",
 )
-"""A comment, or what is kept although it may look like one: text, a character, an instruction to clang-tidy."""
+"""A comment, or text that is kept although it may look like one: a string, a character, a clang-tidy instruction."""
 
 COMMENTS = {
     "CMakeLists.txt": HASH, "CMakePresets.json": HASH, ".clang-tidy": HASH,
     ".cc": C_PLUS_PLUS, ".h": C_PLUS_PLUS, ".cu": C_PLUS_PLUS, ".cuh": C_PLUS_PLUS, ".inc": C_PLUS_PLUS,
 }  # fmt: skip
-"""What a comment is in files of that name or suffix. Comments do not enter the digest."""
+"""The form of comments in files of that name or suffix. Comments do not enter the digest."""
 
 
 def contents(path: Path) -> bytes:
-    """Return the nonempty lines of a file; without its comments, if COMMENTS tells what they are."""
+    """Return the nonempty lines of a file; without its comments, if COMMENTS has their form."""
     text = path.read_bytes()
     comment = COMMENTS.get(path.name) or COMMENTS.get(path.suffix)
     if comment is None:

@@ -1,4 +1,4 @@
-"""Check all that a release needs but the upload, and print a line for each check.
+"""Check everything that a release needs except the upload, and print a line for each check.
 
     python tools/release_check.py    what `make release-check` runs; status 1 if a check fails
 
@@ -26,7 +26,7 @@ SDIST_FILES = ("PKG-INFO", "COMMIT")
 
 
 class NotReadyError(Exception):
-    """A check has failed: the expectation, the finding, and the cure."""
+    """A check has failed: the expected state, the found state, and the remedy."""
 
 
 def output(root: Path, *command: str | Path) -> str:
@@ -60,7 +60,7 @@ def check_tag(root: Path) -> str:
 
 
 def check_changelog(root: Path) -> str:
-    """Check that the version has a dated section with text, and that nothing is left for a later one."""
+    """Check that the version has a dated section with text, and that no entry is left for a later version."""
     version = version_of(root)
     parts = re.split(r"^## (.*)\n", (root / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))

@@ -5,7 +5,7 @@
     tools/round_phases.py --arrivals 16 run.rank*.json
 
 The output is a JSON object with the median over rounds of each phase, in microseconds. With `--arrivals K`, the first
-phase begins when the K-th rank has contributed, as in a quorum. Without, it begins at the first start.
+phase begins when the K-th rank has contributed, as in a quorum. Otherwise it begins at the first start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PHASES = {
     "last result": ("all", "result"),
     "last return": ("result", "return"),
 }
-"""The phases, each with the moments of its begin and end."""
+"""The phases, each with its first and last moment."""
 
 
 def moments(events: list[dict], ranks: int, arrivals: int | None) -> dict[str, float] | None:

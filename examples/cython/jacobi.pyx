@@ -46,7 +46,7 @@ def sweep(object changes, double[::1] x, const double[::1] b, Py_ssize_t first, 
 
 
 cdef void add_others(double[::1] x, double[::1] received, Py_ssize_t first, Py_ssize_t end) noexcept nogil:
-    """Add the changes outside of the own block, which has its changes already."""
+    """Add the changes outside this rank's block, which already has its own changes."""
     cdef Py_ssize_t i
     for i in range(first):
         x[i] += received[i]

@@ -27,7 +27,7 @@ class Job:
     name
         Name in tables and figures.
     baseline
-        Name of the job that its speed is compared with; None if it is a baseline itself.
+        Name of the job with which its speed is compared; None if it is a baseline itself.
     paper
         Speedup over the baseline in the paper, or its words if it has no number; None if the paper did not measure it.
     settings
@@ -65,7 +65,7 @@ class Experiment:
     ranks, ranks_per_node
         Size of the communicator and of its nodes.
     target_loss
-        Validation loss at which the time is taken; None to compare only steps per second.
+        Validation loss for the time to target; None to compare only steps per second.
     seeds, jobs
         Seeds and jobs. Each job runs with each seed.
     """
@@ -103,25 +103,25 @@ class Experiment:
             if job.name in before:
                 raise ValueError(f"{path.name}: job {job.name!r} appears twice")
             if job.baseline is not None and job.baseline not in before:
-                expected = f"the name of a job before it ({', '.join(before) or 'there is none'})"
+                expected = f"the name of an earlier job ({', '.join(before) or 'there is none'})"
                 raise ValueError(f"{path.name}: job {job.name!r}: baseline: expected {expected}, got {job.baseline!r}")
             before.append(job.name)
         return experiment
 
     def part(self, only: Sequence[str] = (), seeds: str | None = None, ranks: int | None = None) -> Self:
-        """Return the jobs with one of these strings in their names, and their baselines; by default all.
+        """Return the jobs whose names contain a string of `only`, and their baselines; by default all jobs.
 
         `seeds`: numbers separated by commas; `ranks`: another number of ranks.
 
         Raises
         ------
         ValueError
-            No job has the name, or `seeds` has something else.
+            No job's name contains a string, or `seeds` is not a list of numbers.
         """
         chosen = {job.name for job in self.jobs if not only or any(text in job.name for text in only)}
         if not chosen:
             names = ", ".join(job.name for job in self.jobs)
-            raise ValueError(f"only: expected a part of the name of a job ({names}); got {', '.join(only)!r}")
+            raise ValueError(f"only: expected part of a job's name ({names}); got {', '.join(only)!r}")
         for job in reversed(self.jobs):  # a baseline is before its jobs
             if job.name in chosen and job.baseline is not None:
                 chosen.add(job.baseline)
@@ -135,7 +135,7 @@ class Experiment:
         return replace(self, jobs=jobs, seeds=numbers, ranks=self.ranks if ranks is None else ranks)
 
     def check(self) -> None:
-        """Raise ValueError for values with which no run is possible."""
+        """Raise ValueError if a run with these values is impossible."""
         for name, value in (("ranks", self.ranks), ("ranks_per_node", self.ranks_per_node or 1)):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: expected a whole number >= 1, got {value!r}")

@@ -34,7 +34,7 @@ def table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def _figures(runs: list[dict[str, Any]]) -> dict[str, str]:
-    """Return a row by the titles of columns; `runs` belong to one job, with different seeds."""
+    """Return the cells of a row by column title; `runs` are of one job, with different seeds."""
     last = [run["curve"][-1] for run in runs]
     drift = [_before_settling(run["curve"]) for run in runs]
 
@@ -67,7 +67,7 @@ def examples_per_s(run: dict[str, Any]) -> float | None:
 
 
 def _before_settling(curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the last point of the replica before replicas were made equal, if it is of the same epoch."""
+    """Return the last point of the replica before replicas were made equal, if it has the same epoch."""
     *before, last = curve
     return before[-1] if before and before[-1]["epoch"] == last["epoch"] else last
 

@@ -20,9 +20,9 @@ Servers = int | Iterable[int] | Literal["node"]
 
 
 class Placement(NamedTuple):
-    """The place of the weights."""
+    """The location of the weights."""
 
-    ranks: tuple[int, ...]  # those with shards, ascending; if `direct`, those whose first weights count
+    ranks: tuple[int, ...]  # the ranks with shards, ascending; if `direct`, the ranks whose initial weights count
     direct: bool  # the pushing worker updates the weights in the node's memory
     by_node: bool  # the argument was "node"
 
@@ -61,31 +61,31 @@ class ParameterServerArguments(Arguments):
     Parameters
     ----------
     initial
-        The first weights, which are copied: a buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or
-        float64. The values of the servers count; with servers="node" on one node, the values of rank 0.
+        The initial weights: a buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or float64, which is
+        copied. The values on the servers count; with servers="node" on one node, the values on rank 0.
     sync
-        When gradients are used and workers continue: `BSP()` (default), `ASP()`, `SSP(s)`, `DSSP(lo, hi)`,
-        `ElasticBSP(lookahead)`, `EAMSGD(period, alpha)` and others of `pycollectives.servers`; or a string for
+        When gradients are used and when workers continue: `BSP()` (default), `ASP()`, `SSP(s)`, `DSSP(lo, hi)`,
+        `ElasticBSP(lookahead)`, `EAMSGD(period, alpha)` or another class of `pycollectives.servers`; or a string for
         `pycollectives.servers.parse`, such as "ssp:3".
     update
         The rule that applies gradients: `SGD(rate, momentum)`, `Adam(rate)`, or a function `update(weights, gradient)`
-        that changes `weights` in place. Each server calls the function of its own rank, in a thread, with its part of
-        both arrays: in the shape of `initial` if it is the only server, otherwise one-dimensional. With servers="node"
-        on one node, the pushing worker calls it, one worker at a time. Required; None under `EAMSGD`.
+        that changes `weights` in place. Each server calls its rank's function, in a thread, with its part of both
+        arrays. The parts have the shape of `initial` if there is one server, and are one-dimensional otherwise. With
+        servers="node" on one node, the pushing worker calls it, one worker at a time. Required; None under `EAMSGD`.
     servers
         The ranks that have the weights: a number n for the n lowest ranks, or a list of ranks. Each serves its part in
-        the background, independent of its application. "node": the weights are in the node's shared memory, and the
+        the background, independently of the application. "node": the weights are in the node's shared memory, and the
         pushing worker updates them, so that no rank serves; on several nodes the lowest rank of each serves a part.
     workers
         The ranks that push. Default: all ranks if servers="node" or every rank serves, otherwise the ranks that do not
         serve.
     nan
-        The effect of a push with values that are not finite: "reject" raises `ValueError`, "skip" counts the push
+        The handling of a push with values that are not finite: "reject" raises `ValueError`, "skip" counts the push
         without applying it, "accept" does not check.
     name
-        In messages and traces; by default a number in the order of creation.
+        Name in messages and traces. Default: a number in the order of creation.
     timeout
-        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
+        Time limit for the creation, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "parameter_server"
@@ -121,7 +121,7 @@ class ParameterServerArguments(Arguments):
         return tuple(rank for rank in ranks if rank not in serving)
 
     def for_engine(self, workers: Sequence[int] | None = None) -> dict[str, Any]:
-        """Return the arguments as the engine takes them, without a function. `workers`: those that are alive."""
+        """Return the engine's arguments, without a function. `workers`: the live ones."""
         sync = self.sync.engine_arguments()
         for name in PER_WORKER:
             if workers is not None and len(sync.get(name, ())) == len(self.workers) > 1:

@@ -52,7 +52,7 @@ class PushRequest(Request):
         Parameters
         ----------
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `ParameterServer.push`.
 
         Returns
         -------
@@ -62,7 +62,8 @@ class PushRequest(Request):
         Raises
         ------
         StallError
-            The worker may not continue in time; the text names the ranks whose pushes are missing. Wait again.
+            The worker was not released in time; the message names the ranks whose pushes are missing. You may wait
+            again.
         RankFailedError, RuntimeError, ClosedError
             As for `ParameterServer.push`.
         """
@@ -146,8 +147,8 @@ class ParameterServer(Collective[ParameterServerArguments]):
         """Push a gradient to the server; only workers may call it.
 
         The call waits for other workers only if the last push still waits for them. With servers="node", it waits for
-        the updates before it. If a rank is stopped in such an update, the call returns at its time limit anyway: the
-        push counts, and is done when the updates continue.
+        the updates before it. If a rank stalls in such an update, the call still returns at its time limit: the push
+        counts, and is done when the updates continue.
 
         Parameters
         ----------
@@ -170,7 +171,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         StallError
             The last push is not done in time. Nothing is sent.
         RankFailedError
-            Ranks have died; the text names them.
+            Ranks have died; the message names them.
         RuntimeError
             This rank is not a worker, another thread is in a call of this object, or the update function has raised on
             a server.
@@ -195,14 +196,14 @@ class ParameterServer(Collective[ParameterServerArguments]):
         out
             Writable C-contiguous host memory of the count and dtype of `initial`.
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `push`.
 
         Raises
         ------
         ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
             As for `push`.
         StallError
-            Not done in time; the text names the ranks whose pushes are missing. You may call it again.
+            Not done in time; the message names the ranks whose pushes are missing. You may call it again.
         """
         array = self._taken("pull", out)
         deadline = Deadline(self._context.limit(timeout))
@@ -220,14 +221,14 @@ class ParameterServer(Collective[ParameterServerArguments]):
         gradient, out
             As for `push` and `pull`. Both may be the same memory, but must not overlap in part.
         timeout
-            Seconds for each of the two steps; None for the communicator's default, `math.inf` for no limit.
+            Seconds for each of the two steps, as for `push`.
 
         Raises
         ------
         ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
             As for `push`.
         StallError
-            Not done in time; the text names the ranks whose pushes or updates are missing. If `clock` has grown, the
+            Not done in time; the message names the ranks whose pushes or updates are missing. If `clock` has grown, the
             push counts: continue with `pull`. The same holds after an interrupt.
         """
         given, taken = self._given("push_pull", gradient), self._taken("push_pull", out)
@@ -246,12 +247,14 @@ class ParameterServer(Collective[ParameterServerArguments]):
         self._pulled = time.monotonic()
 
     def give_up(self, *, timeout: float | None = None) -> PushRequest:
-        """Give up this trial of `MindFlayer` without a gradient, so that no worker waits for it; only for workers.
+        """Give up this trial of `MindFlayer` without a gradient, so that no worker waits for it.
+
+        Only workers may call it.
 
         Parameters
         ----------
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `push`.
 
         Returns
         -------
@@ -288,7 +291,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         self._check_worker("is_in_time")
         if not isinstance(self.sync, MindFlayer):
             return True
-        each = self.sync.engine_arguments()["allotted"]  # of each worker, or one of all
+        each = self.sync.engine_arguments()["allotted"]  # one per worker, or one for all
         allotted: float = each[self._arguments.workers.index(self._rank)] if len(each) > 1 else each[0]
         return time.monotonic() - self._pulled <= allotted
 
@@ -301,7 +304,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Parameters
         ----------
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `push`.
 
         Raises
         ------
@@ -329,7 +332,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     @property
     def version(self) -> int:
-        """The number of updates in the weights that this rank received last; with several shards, the oldest's."""
+        """The number of updates in the weights that this rank received last, or in their oldest shard."""
         return self._collective.version
 
     @property
@@ -355,7 +358,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Parameters
         ----------
         timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
+            As for `push`.
 
         Returns
         -------
@@ -410,7 +413,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     def _c_handle(self) -> object:
         if isinstance(self.sync, MindFlayer):
-            raise TypeError(f"{self.name!r}: trials of MindFlayer are timed in Python: calls from C have none")
+            raise TypeError(f"{self.name!r}: expected another synchronization for calls from C, got MindFlayer")
         return super()._c_handle()
 
     def _takes_no_part(self) -> bool:
@@ -418,7 +421,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return self._rank not in self.workers or self._suspended
 
     def _newest_version(self, limit: float | None) -> int:
-        """Return the number of updates that are decided when all messages of this rank have arrived at the server."""
+        """Return the number of updates that the server has decided on when all messages of this rank have arrived."""
         if self._arguments.servers.direct and self._context.membership is None:
             return 0  # each call has arrived when it returns
         version: int = self._collective.server_statistics(timeout=limit)["version"]
@@ -434,7 +437,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
     def _check_worker(self, call: str) -> None:
         if self._rank not in self._arguments.workers:
             raise RuntimeError(
-                f"{self.name}: {call} is for workers, {list(self._arguments.workers)}; this is rank {self._rank}"
+                f"{self.name}: {call}: expected a worker, one of {list(self._arguments.workers)}, got rank {self._rank}"
             )
 
     def _choices(self) -> list[str]:

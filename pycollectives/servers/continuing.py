@@ -1,8 +1,8 @@
 """The parameter server on a communicator with `on_failure="continue"`.
 
-A dead worker is left out. The shard of a dead server is read from the memory of its node, which a survivor shares, or
-is the newest copy that a survivor has pulled. Each worker keeps its newest pushes, and pushes those again that the
-weights do not include.
+A dead worker is excluded. The shard of a dead server is read from its node's memory by a survivor on that node; without
+one, it is the newest copy that a survivor has pulled. Each worker keeps its newest pushes, and repeats the pushes that
+the weights do not include.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from .arguments import ParameterServerArguments
 
 SETTLE_S = 20.0
-"""Time limit for the work on shared weights that survivors have begun."""
+"""Time limit for survivors to complete updates of shared weights."""
 MOST_UNCOPIED = 8
-"""Pushes kept although they are updates, because no copy of the weights includes them."""
+"""The most pushes kept after their updates, because no copy of the weights includes them."""
 
 
 class Push:
@@ -41,9 +41,9 @@ class Push:
     def __init__(self, values: Array | None) -> None:
         """`values`: None for a trial without a gradient."""
         self.values = values
-        self.clock = 0  # the number; 0 before it was handed over
+        self.clock = 0  # the number; 0 until the engine has the push
         self.released: int | None = None  # the version of the weights at its release
-        self.used = True  # it is in an update, or may be
+        self.used = True  # an update includes it, or may include it
 
 
 class Source(NamedTuple):
@@ -56,7 +56,7 @@ class Source(NamedTuple):
     parts: list[Part]
 
     def state(self, lost: set[int]) -> SourceState:
-        """Complete the work on the shards that has begun, without the lost ranks, and return their state."""
+        """Complete the updates that have begun, without the lost ranks, and return the state of the shards."""
         self.core.settle([self.members.index(rank) for rank in lost if rank in self.members], timeout=SETTLE_S)
         shards, core = self.core.included(), self.core
         return SourceState(self.epoch, self.layout, self.parts, core.bounds, core.arrays, shards)
@@ -74,7 +74,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         weights: Array,
         call: Callable[..., None] | None,
     ) -> None:
-        """Make the engine's collective; collective. `call`: in place of an update rule."""
+        """Make the engine's collective; collective. `call` replaces an update rule."""
         self._given = arguments  # with the numbers of all ranks
         self._weights = weights
         self._call = call
@@ -132,7 +132,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return made
 
     def _first_layout(self) -> Layout:
-        """Return the layout of a collective that no rank has used. Some ranks may have died before."""
+        """Return the layout of a collective that no rank has used. Some ranks may already have died."""
         members, nodes, given = self._membership.members, list(self._context.nodes), self._given
         first = tuple(members[nodes.index(node)] for node in sorted(set(nodes)))
         servers = first if given.servers.by_node else given.servers.ranks
@@ -195,7 +195,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
                     self._free_copies += [] if values is None else [values]
 
     def _is_safe(self, push: Push) -> bool:
-        """Whether weights include it that survive."""
+        """Whether weights that survive include the push."""
         if push.released is None:
             return False
         if not push.used:
@@ -243,7 +243,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
 
         def action() -> None:
             core, least = self._side(deadline), at_least
-            if least > 0 and self._epoch != epoch:  # numbers may be others
+            if least > 0 and self._epoch != epoch:  # the numbers may have changed
                 least = core.server_statistics(timeout=seconds_of(deadline))["version"]
             self._pull(core, out, deadline, least)
 
@@ -276,7 +276,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
                 push.released, push.used = outcome[1], outcome[3] or push.clock < outcome[0]
 
     def server_statistics(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """As the engine's, with the original numbers of the workers."""
+        """Return the engine's statistics, with the original numbers of the workers."""
         deadline = self.deadline(timeout)
 
         def action() -> dict[str, Any]:
@@ -289,7 +289,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
     # ------------------------------------------------------------------------------------------------ pushing again
 
     def _side(self, deadline: Deadline) -> _core.ParameterServer:
-        """The engine's collective, after all pushes that the weights did not include."""
+        """Return the engine's collective, after repeating all pushes that the weights did not include."""
         self._check_not_left()
         core = self._engine_side
         if self._is_broken:
@@ -300,17 +300,17 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return core
 
     def _repeats(self, core: _core.ParameterServer) -> bool:
-        """Whether pushes must be repeated: the engine's collective does not count them."""
+        """Whether pushes must be repeated because the engine's collective does not count them."""
         return core.clock < self._clock
 
     def _push_ready(self, core: _core.ParameterServer) -> None:
-        """Push again as far as possible without waiting."""
+        """Repeat as many pushes as possible without waiting."""
         with contextlib.suppress(StallError):
             while self._repeats(core) and core.test(core.clock):
                 self._push_next(core, 0)
 
     def _push_next(self, core: _core.ParameterServer, timeout: float) -> None:
-        """Push again, after the server has released the push before. After the last one suspend, if this rank was."""
+        """Repeat the next push after the server has released the previous one; after the last one, suspend again."""
         push = next(push for push in self._pushes if push.clock > core.clock)
         if push.values is None:
             core.give_up(timeout=timeout)
@@ -393,7 +393,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         self._lost.clear()
         self._arrays = None
         if self._core is not None:
-            with contextlib.suppress(RankFailedError, StallError):  # the next call finds it
+            with contextlib.suppress(RankFailedError, StallError):  # the next call reports it
                 if self._repeats(self._core):
                     self._push_ready(self._core)
                 elif self._is_suspended:
@@ -412,7 +412,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
 
     @property
     def clock(self) -> int:
-        """Pushes of this rank."""
+        """The number of this rank's pushes."""
         return self._clock
 
     @property
@@ -426,6 +426,6 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return self._outcome
 
     def statistics(self) -> dict[str, Any]:
-        """As the engine's; the time that former collectives waited is included."""
+        """Return the engine's statistics, including the waiting time of former collectives."""
         counts = {"waited": 0.0, "memory_bytes": 0} if self._core is None else self._core.statistics()
         return counts | {"waited": counts["waited"] + self._waited}

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
     direct: bool
 
     def among(self, members: Sequence[int], *, is_one_node: bool, first: int | None = None) -> Layout:
-        """Return the layout for the members. Others serve for dead servers, if there are enough.
+        """Return the layout for the members. Others replace dead servers, if there are enough.
 
         `first`: the member that has the weights if there is no server.
         """
@@ -49,7 +49,7 @@ class SourceState(NamedTuple):
 
     epoch: int
     layout: Layout
-    parts: list[Part]  # with which it began
+    parts: list[Part]  # at its start
     bounds: list[int]  # of the shards, in elements
     arrays_per_shard: int  # the weights, and the states of the update rule
     shards: list[dict[str, Any] | None]  # None: on another node
@@ -78,7 +78,7 @@ class Resumption(NamedTuple):
     layout: Layout
     holders: list[Holder]  # by former shard
     bounds: list[int]  # of the former shards
-    moves: bool  # whether shards change their rank
+    moves: bool  # whether shards move to other ranks
     version: int
     clocks: dict[int, int]  # pushes of each worker that all shards include
     parts: list[Part]
@@ -114,9 +114,9 @@ class Resumption(NamedTuple):
 def resumption(
     states: list[dict[str, Any]], members: Sequence[int], given: ParameterServerArguments, *, is_one_node: bool
 ) -> Resumption | None:
-    """Return the same on all survivors; None if no survivor has pushed, and the weights are the first ones.
+    """Return how the server continues, equal on all survivors; None if weights are initial and no survivor has pushed.
 
-    `states`: theirs, see `ContinuingServer.read_state`. A rank has none if its creation was not complete.
+    `states`: the survivors' states (`ContinuingServer.read_state`). A rank has none if its creation was not complete.
     """
     epoch = max(state["resumed"] for state in states)
     sources = {
@@ -148,7 +148,7 @@ def resumption(
         holders=holders,
         bounds=former.bounds,
         moves=[holder.rank for holder in holders] != list(layout.servers),
-        version=min(holder.version for holder in holders),  # on which pushes that are repeated were computed
+        version=min(holder.version for holder in holders),  # the weights on which repeated pushes were computed
         clocks=clocks,
         parts=parts,
         wide="float64" if given.initial.buffer.dtype.itemsize == 8 else "float32",
@@ -158,7 +158,7 @@ def resumption(
 
 
 def _holder(shard: int, former: SourceState, sources: dict[int, SourceState], states: list[dict[str, Any]]) -> Holder:
-    """Choose the server of a shard if it lives; else a rank of its node; else the rank with the newest weights."""
+    """Choose a shard's server if alive, otherwise a rank on its node, otherwise the rank with the newest weights."""
     server = former.layout.servers[shard]
     readable = {rank: source.shards[shard] for rank, source in sources.items()}
     in_memory = {rank: found for rank, found in readable.items() if found is not None}
@@ -173,7 +173,7 @@ def _holder(shard: int, former: SourceState, sources: dict[int, SourceState], st
 
 
 def _included_in(state: dict[str, Any], version: int) -> int:
-    """Return the newest push of a worker that weights of a version include."""
+    """Return a worker's newest push that the weights of a version include."""
     if not state["kept"]:
         return int(state["clock"])
     newest = state["kept"][0][0] - 1
@@ -200,7 +200,7 @@ def _parts(former: SourceState, holders: list[Holder]) -> list[Part]:
 
 
 def _clocks(former: Layout, parts: list[Part], states: list[dict[str, Any]]) -> dict[int, int]:
-    """Return for each worker the number of the push before those that it repeats."""
+    """Return, for each worker, the number of its last push before those that it repeats."""
     clocks = {}
     for state in states:
         if state["member"] in former.workers:

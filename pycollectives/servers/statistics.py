@@ -16,7 +16,7 @@ class PushInfo:
     clock
         The number of the push, from 1.
     version
-        Updates of the weights at the time when the server released the worker.
+        Updates of the weights when the server released the worker.
     staleness
         Updates between the worker's weights and its push.
     used
@@ -62,7 +62,7 @@ class WorkerStatistics:
     waiting
         Seconds from the worker's pushes until the server released it.
     present
-        Whether the worker takes part: False after `suspend` or `leave`, or if the server has taken it out as missing.
+        Whether the worker takes part: False after `suspend` or `leave`, or if the server has removed it as missing.
     """
 
     rank: int
@@ -88,7 +88,7 @@ class ServerStatistics:
     superstep
         The number of barriers.
     supersteps
-        For the last 256 barriers: seconds since the barrier before, and the longest wait for this one.
+        For each of the last 256 barriers: seconds since the previous one, and the longest wait.
     """
 
     version: int

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 from ..support.validation import Declared, checked_integer, checked_number, choice, integer
 
 MOST = 1 << 62
-"""Limit of pushes: the sum of two fits into 64 bits."""
+"""The most pushes: the sum of two such numbers fits into 64 bits."""
 LONGEST_LOOKAHEAD = 1 << 16
 ALGORITHMS = ("linear", "zipline", "zipline_opt", "zipline_opt_bs", "grid_scan", "full_grid_scan")
 """The functions of `pycollectives.zipline` that a server can use."""
@@ -68,9 +68,7 @@ class Patient(Synchronization):
     Parameters
     ----------
     patience
-        The server takes out a missing worker for which others wait, with a warning, if no push of it has arrived for
-        `patience` times the longest known interval between pushes, and for at least 1 s. The worker takes part again
-        when it pushes. > 0; `math.inf`: the server never takes out a worker.
+        As for `SSP`.
     """
 
     patience: float = field(default=10.0, kw_only=True, metadata=PATIENCE)
@@ -81,8 +79,8 @@ class BSP(Patient):
     """Bulk synchronous parallel: apply the mean of one gradient of each worker, then release all workers. Section 2.2.
 
     The result equals serial training on the mean of the gradients, bit for bit. Therefore `patience` is infinite by
-    default: the server takes out no worker. A gradient counts only if it was computed at the newest weights. If a
-    worker pushes without a `pull` since the last update, the gradient is discarded and its `PushInfo` has `used=False`.
+    default: the server removes no worker. A gradient counts only if it was computed at the newest weights. If a worker
+    pushes without a `pull` since the last update, the gradient is discarded and its `PushInfo` has `used=False`.
 
     Parameters
     ----------
@@ -120,9 +118,9 @@ class SSP(Patient):
     s
         The largest lead in pushes, at least 0; 0 is lock-step.
     patience
-        The server takes out a missing worker for which others wait, with a warning, if no push of it has arrived for
+        The server removes a missing worker for which others wait, with a warning, if no push of it has arrived for
         `patience` times the longest known interval between pushes, and for at least 1 s. The worker takes part again
-        when it pushes. > 0; `math.inf`: the server never takes out a worker.
+        when it pushes. > 0; with `math.inf` the server never removes a worker.
 
     >>> SSP(3)
     SSP(patience=10.0, s=3)
@@ -196,7 +194,7 @@ class ElasticBSP(Patient):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.objective != "waiting" and self.algorithm != "linear":
-            raise ValueError(f"ElasticBSP: {self.algorithm!r} minimizes the waiting; expected algorithm 'linear'")
+            raise ValueError(f"ElasticBSP: expected algorithm 'linear' for {self.objective!r}, got {self.algorithm!r}")
 
     def engine_arguments(self) -> dict[str, Any]:
         return {
@@ -242,7 +240,7 @@ class Ringmaster(Synchronization):
     ----------
     limit
         The smallest delay that is discarded (R in the paper), at least 1. The paper uses the variance of gradients
-        divided by the wanted accuracy.
+        divided by the target accuracy.
 
     >>> Ringmaster(8)
     Ringmaster(limit=8)

@@ -1,8 +1,8 @@
 """Compare all methods under recorded step times, in virtual time and at zero communication cost.
 
-Each method runs with the engine's own protocol, or by its paper's recurrence, until the first rank would have made all
-of its steps without waiting. In that time the fastest method makes as many steps as ranks that never wait, and the
-synchronous one as many as the slowest rank of each step allows.
+Each method runs with the engine's own protocol, or by its paper's recurrence. A run ends when the first rank would have
+made all of its steps without waiting. In that time the fastest method makes as many steps as ranks that never wait, and
+the synchronous one as many as the slowest rank of each step allows.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Work = npt.NDArray[np.float64]
 
 WORTH = 1.1
-"""Less speedup than this does not pay for data that is late."""
+"""The smallest speedup that is worth late data."""
 RESOLUTION = 0.03
-"""Methods whose measured throughputs differ by less are not ranked."""
+"""Methods whose measured throughputs differ by less than this are not ranked."""
 NEARLY = 0.95
-"""The advised quorum is the largest with this part of the best quorum's speed."""
+"""The advised quorum is the largest one with this share of the best quorum's speed."""
 AT_PACE = 6.0
 """The most copies of its data that a partial allreduce allocates per rank if ranks keep pace (docs/semantics.md)."""
 BEHIND = 36.0
@@ -50,16 +50,16 @@ class Forecast(NamedTuple):
     steps_per_s: float  # of all ranks together
     speedup: float  # over the synchronous method
     averaged: float  # mean number of ranks whose newest data a step combines; 1 at a server that applies each gradient
-    # mean age of the data: rounds (of late data: one), steps, or updates; None: the method has none
+    # mean age of the data: rounds (of late data: one), steps, or updates; None: data has no age
     staleness: float | None
     # bytes that the library allocates on a rank for each byte of a large model, at most, with all ranks on one node
     memory: float
 
 
 class Found(NamedTuple):
-    """The result of a simulation, with fields as of `Forecast`."""
+    """The result of a simulation, with fields as in `Forecast`."""
 
-    steps: float  # of all ranks that count: a discarded gradient does not
+    steps: float  # of all ranks; a step with a discarded gradient does not count
     averaged: float
     staleness: float | None
     memory: float
@@ -69,8 +69,8 @@ def forecasts(work: Work) -> list[Forecast]:
     """Return the forecasts of all methods, the fastest first.
 
     `work`: seconds of work of each step, without waiting: float64 of shape (ranks, steps). ValueError for another
-    shape, fewer than two ranks, a negative or infinite time, a rank without work, or so few steps that one of the
-    slowest rank takes longer than all of the fastest.
+    shape, fewer than two ranks, a negative or infinite time, a rank without work, or so few steps that one step of the
+    slowest rank takes longer than all steps of the fastest.
     """
     work = np.asarray(work, dtype=np.float64)
     if work.ndim != 2 or len(work) < 2 or work.shape[1] == 0 or not (np.isfinite(work).all() and (work >= 0).all()):
@@ -78,11 +78,11 @@ def forecasts(work: Work) -> list[Forecast]:
             f"work: expected finite seconds >= 0 of shape (2 or more ranks, steps), got shape {work.shape}"
         )
     if not work.any(axis=1).all():
-        raise ValueError("work: expected time > 0 of each rank, got a rank without work")
+        raise ValueError("work: expected time > 0 for each rank, got a rank without work")
     synchronous = _synchronous(work).steps
     if not synchronous:
         raise ValueError(
-            f"work: expected more steps: when the first rank has made its {work.shape[1]}, the slowest has made none"
+            f"work: expected more steps: the fastest rank makes all {work.shape[1]} before the slowest makes one"
         )
     found = []
     for name, simulate in _methods(len(work)).items():
@@ -109,20 +109,20 @@ def advice(found: list[Forecast]) -> str:
         )
     chosen = quorums[max(k for k, each in quorums.items() if k and each.speedup >= NEARLY * fastest)]
     return (
-        f'policy="{chosen.method}" is {chosen.speedup:.2f} times as fast as the synchronous method. A step has fresh '
-        f"data of {chosen.averaged:.1f} of {ranks:.0f} ranks. The fastest, {best.method}, is {best.speedup:.2f} times "
-        "as fast."
+        f'policy="{chosen.method}" is {chosen.speedup:.2f} times as fast as the synchronous method. A step uses fresh '
+        f"data from {chosen.averaged:.1f} of {ranks:.0f} ranks. The fastest, {best.method}, is "
+        f"{best.speedup:.2f} times as fast."
     )
 
 
 def _quorum(method: str) -> policies.Quorum | None:
-    """Return the policy of a quorum without a grace; None for other methods."""
+    """Return the policy of a quorum without grace time; None for other methods."""
     policy = policies.parse(method) if method.startswith("quorum:") else None
     return policy if isinstance(policy, policies.Quorum) and policy.grace == 0 else None
 
 
 def _end(work: Work) -> float:
-    """Return the time at which the first rank would have made all steps; rounding may not exclude the last one."""
+    """Return the time at which the first rank would have made all steps; rounding must not exclude the last one."""
     return float(work.sum(axis=1).min()) * (1 + 1e-9)
 
 
@@ -180,7 +180,7 @@ def _in_pairs(work: Work, memory: float) -> Found:
 
 
 def _neighbors(work: Work, graph: Topology | TimeVarying, *, is_late: int) -> Found:
-    """Average with the in-neighbors' values of the same step, or of the step before while a rank computes."""
+    """Average with the in-neighbors' values of the same step, or, if `is_late`, of the previous step."""
     ranks, steps = work.shape
     ends = np.zeros((ranks, steps + 1))
     degrees = []
@@ -216,7 +216,7 @@ def _server(work: Work, kind: sync.Synchronization) -> Found:
 
 
 def rank_correlation(forecast: Sequence[float], measured: Sequence[float], best: int = 5) -> float:
-    """Return Kendall's tau of the best measured methods, over the pairs that the measurement tells apart; 1 if none.
+    """Return Kendall's tau of the best measured methods, over the pairs that the measurement distinguishes; 1 if none.
 
     >>> rank_correlation([3.0, 2.0, 1.0], [30.0, 20.0, 10.0])
     1.0

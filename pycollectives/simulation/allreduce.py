@@ -1,7 +1,7 @@
 """Simulate a policy under a load, and report the figures that matter to a program.
 
-A rank that has made its calls leaves, and fewer ranks continue. The figures therefore cover only the time in which all
-ranks are calling. It ends when the first rank has made all its calls.
+A rank leaves after its last call. The figures therefore cover only the time until the first rank has made all its
+calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..support.costs import IDEAL, Costs
 __all__ = ["Costs", "Summary", "elements_of", "seconds_for_all", "simulate", "step_columns"]
 
 MOST_ELEMENTS = 1 << 24
-"""Limit of the elements of all ranks together, which fit into the memory of this machine."""
+"""The most elements of all ranks together, so that they fit into memory."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Summary:
     active_mean: float  # the same, with fresh data
     staleness_mean: float  # rounds that completed between the contribution of data and the round that took it
     staleness_max: int
-    # rounds that completed unseen since the rank's previous call, without the one that the call received
+    # rounds that completed since the rank's previous call, without the one that the call received
     missed_mean: float
     missed_max: int
     late_fraction: float  # calls that came after a round that their rank had not received yet
-    throughput: float  # speedup over the synchronous program, of the mean seconds per call, with the work
+    throughput: float  # speedup over the synchronous program: the ratio of mean seconds per call, including the work
 
 
 def simulate(
@@ -97,7 +97,7 @@ def _seconds_per_call(simulated: dict[str, Any], ranks: int) -> float:
 
 
 def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
-    """Return the number of elements with which a plan of `nbytes` bytes is simulated; its messages are the same.
+    """Return the number of elements for which a plan has the same messages as for `nbytes` bytes.
 
     ValueError if there is no such algorithm, or it splits the data into too many parts to simulate it on `ranks` ranks.
     """
@@ -106,8 +106,8 @@ def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
     count = min(core.parts_of_allreduce(algorithm, ranks), max(1, nbytes // 8))
     if count * ranks > MOST_ELEMENTS:
         raise ValueError(
-            f"algorithm {algorithm!r} on {ranks} ranks: expected at most {MOST_ELEMENTS} elements of all ranks, got "
-            f"{count} of each; simulate fewer ranks"
+            f"algorithm {algorithm!r} on {ranks} ranks: expected at most {MOST_ELEMENTS} elements on all ranks, got "
+            f"{count} on each; simulate fewer ranks"
         )
     return count
 

@@ -227,7 +227,7 @@ class GroupSummary:
 
 
 def machine_of(generator: GeneratedGroups | StaticGroups | None, size: int, ranks_per_node: int) -> Machine:
-    """Return the machine of a generator, which answers the requests of workers. None stands for an allreduce."""
+    """Return the machine of a generator, which answers the requests of workers. None: of an allreduce."""
     if generator is None:
         workers = tuple(range(size))
         return _StaticMachine(lambda rank, step: workers, size)
@@ -250,11 +250,11 @@ def simulate_groups(
     delay: float = 0.0,
     seed: int = 0,
 ) -> GroupSummary:
-    """Simulate a program of `size` workers that average in groups; `generator` None: an allreduce of all workers.
+    """Simulate `size` workers that average in groups; with `generator` None, in an allreduce of all workers.
 
     `seconds` of virtual time are simulated. An iteration has `work` seconds of computing, and takes longer by a
-    uniformly random share, up to `jitter`. `slowdown`: by worker, the number of iteration times that are added to each
-    of its iterations (Ripples 7.4). `preduce`, `delay`: seconds of a P-Reduce and of a message.
+    uniformly random share, up to `jitter`. `slowdown`: by worker, the number of iteration times added to each of its
+    iterations (Ripples 7.4). `preduce`, `delay`: seconds of a P-Reduce and of a message.
 
     >>> slow = simulate_groups(None, 4, seconds=12.0, work=0.1, jitter=0.0, slowdown={0: 5.0})
     >>> round(slow.iterations_per_s, 2), slow.iterations_of

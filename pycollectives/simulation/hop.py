@@ -39,7 +39,7 @@ def simulate_hop(
 ) -> HopSummary:
     """Run the engine's own protocol in virtual time, with messages that take no time. RuntimeError if ranks deadlock.
 
-    `work`: computing time in seconds, float64 of shape (size, iterations). Other arguments as of `Communicator.hop`.
+    `work`: computing time in seconds, float64 of shape (size, iterations). Other arguments as in `Communicator.hop`.
     """
     history = _history(topology, mode, work, max_ig, skip, computation)
     entered = [(time, rank, iteration) for what, rank, iteration, time, *_ in history["entries"] if what == "entered"]
@@ -57,11 +57,11 @@ def seconds_for_all(
     skip: Skip | None,
     computation: Computation = "parallel",
 ) -> float:
-    """Return the seconds until every rank has made its iterations, at zero communication cost, as `simulate_hop`."""
+    """Return the seconds until every rank has made its iterations, at zero communication cost, as in `simulate_hop`."""
     size = len(work)
     graph = by_name(topology, size)
     if isinstance(graph, TimeVarying):
-        raise TypeError(f"topology: Hop needs one graph, {topology} changes")
+        raise TypeError(f"topology: expected a graph that does not vary in time, got {topology}")
     return max(_ends(_history(graph, mode, work, max_ig, skip, computation), size))
 
 
@@ -125,7 +125,7 @@ def _ends(history: dict[str, Any], size: int) -> list[float]:
 
 
 def largest_gap(entered: list[tuple[float, int, int]], size: int) -> int:
-    """Return the largest lead of a rank over another one, from the begins of iterations: (time, rank, iteration)."""
+    """Return the largest lead of a rank over another one, from the starts of iterations: (time, rank, iteration)."""
     at = [0] * size
     gap = 0
     for _, rank, iteration in sorted(entered, key=itemgetter(0)):  # at the same time, in the order given

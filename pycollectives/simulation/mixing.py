@@ -80,8 +80,8 @@ def random_groups_matrix(group_size: int, size: int) -> Matrix:
 def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) -> Matrix:
     """Return E[W^T W] of a generator.
 
-    For random groups and for the cycle of static groups, the closed form. For other generators, the mean over a
-    simulated history of equally fast workers.
+    It is the closed form for random groups and for the cycle of static groups, and otherwise the mean over a simulated
+    history of equally fast workers.
     """
     if isinstance(generator, RandomGroups):
         return random_groups_matrix(generator.size, size)

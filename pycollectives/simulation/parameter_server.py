@@ -24,11 +24,11 @@ class ServerSummary(NamedTuple):
     seconds
         Seconds until the first worker has ended.
     iterations_per_s
-        Iterations per second of a worker, the mean over workers.
+        Mean iterations per second of a worker.
     waiting_fraction
         Share of the workers' time, 0 to 1, in which they wait for permission to continue.
     staleness_mean
-        Mean number of updates between the weights of a used gradient's computation and its arrival.
+        Mean number of updates between the weights on which a used gradient was computed and its arrival.
     staleness_max
         The maximum of that number.
     updates

@@ -21,7 +21,7 @@ def model_distance_bound(*, rate: float, ranks: int, quorum: int, staleness: int
     ranks
         P.
     quorum
-        Q, the least number of contributors of a round, such as `k` of `Quorum(k)`.
+        Q, the least number of contributors to a round, such as `k` of `Quorum(k)`.
     staleness
         tau, the most rounds that a gradient waits: `max_staleness`.
     moment
@@ -38,10 +38,10 @@ def eager_rate_bound(
 ) -> float:
     """Return the largest constant learning rate for which eager-SGD is proved to converge (Theorem 6.3).
 
-    Some iterate then has a mean squared gradient of at most `accuracy`. The other parameters are as of
+    Some iterate then has a mean squared gradient of at most `accuracy`. The other parameters are as in
     `model_distance_bound`; `smoothness` is L, the Lipschitz constant of the gradient.
 
-    With all ranks in every round, only the bound of synchronous SGD is left:
+    With all ranks in every round, it is the bound of synchronous SGD:
 
     >>> eager_rate_bound(ranks=4, quorum=4, staleness=0, smoothness=1.0, moment=1.0, accuracy=0.12)
     0.01
@@ -53,7 +53,7 @@ def eager_rate_bound(
 
 
 def gap_between_others(graph: Topology) -> float:
-    """Return Hop's spectral gap: 1 - lambda_2 of uniform weights of the neighbors (Figure 21).
+    """Return Hop's spectral gap: 1 - lambda_2 for uniform weights of the neighbors (Figure 21).
 
     Unlike in `Topology.spectral_gap`, a rank's own value has no weight. The graph is symmetric and connected, and has
     at least two ranks.
@@ -77,7 +77,7 @@ class PairwiseProblem(NamedTuple):
     ranks
         n.
     batch
-        M, the examples of a gradient, which is their sum.
+        M, the number of examples whose gradients are summed.
     smoothness
         L, the Lipschitz constant of the gradient.
     variance
@@ -88,9 +88,9 @@ class PairwiseProblem(NamedTuple):
         T, the most iterations between the read of a model and the update by its gradient. Each update of any rank is an
         iteration.
     rho
-        Of the graph: `Topology.rho`; less than 1.
+        `Topology.rho` of the graph; less than 1.
     excess
-        f(x_0) - f(x*), of the loss at the beginning over the least one.
+        f(x_0) - f(x*): the initial loss minus the smallest one.
     """
 
     ranks: int
@@ -122,8 +122,8 @@ class PairwiseProblem(NamedTuple):
 def pairwise_bound(problem: PairwiseProblem, *, rate: float, iterations: int) -> float:
     """Return AD-PSGD's bound on the mean squared gradient of the mean model over K iterations (Theorem 1).
 
-    `rate` is gamma, of the sum of a batch's gradients: the rate of their mean divided by M. The result is `inf` if the
-    rate is too large for the theorem.
+    `rate` is gamma, the rate for the sum of a batch's gradients: the rate for their mean, divided by M. The result is
+    `inf` if the rate is too large for the theorem.
     """
     n, m, lipschitz, t = problem.ranks, problem.batch, problem.smoothness, problem.staleness
     step = rate * m * lipschitz  # gamma M L, without a unit
@@ -147,7 +147,7 @@ def pairwise_rate(problem: PairwiseProblem, iterations: int) -> float:
 
 
 def pairwise_rate_bound(problem: PairwiseProblem, iterations: int) -> float:
-    """Return the bound at the rate of Corollary 2 (equation 7): 1 / sqrt(K), as of SGD, if K is large enough.
+    """Return the bound at the rate of Corollary 2 (equation 7): for large K of order 1 / sqrt(K), as for SGD.
 
     `inf` if there are fewer than `least_iterations`.
     """
@@ -159,7 +159,7 @@ def pairwise_rate_bound(problem: PairwiseProblem, iterations: int) -> float:
 
 
 def least_iterations(problem: PairwiseProblem) -> float:
-    """Return the iterations from which on Corollary 2 holds (equation 8); `inf` if gradients have no noise."""
+    """Return the fewest iterations for which Corollary 2 holds (equation 8); `inf` if gradients have no noise."""
     n, t = problem.ranks, problem.staleness
     if not problem.noise:
         return inf

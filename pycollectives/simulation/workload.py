@@ -6,7 +6,7 @@ the additional time. Some loads have options. To add one, write a function
     def NAME(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, OPTION=...) -> NDArray
 
 that returns float64 of shape (ranks, calls) and takes random numbers from `draws`, and add it to `LOADS`. The default
-of an option has the type of its values.
+of an option determines its type.
 
 | load | seconds of rank r before call j | after |
 |---|---|---|
@@ -49,7 +49,7 @@ def _lognormal(work: float, skew: float, shape: tuple[int, int], draws: np.rando
 
 CLOUD_LOG_MEAN, CLOUD_LOG_DEVIATION, CLOUD_LONGEST = -0.993036, 1.424819, 1493 / 55
 """The additional time of a ResNet-50 batch on Google Cloud, in units of its mean (eager-SGD, Fig. 4): a lognormal
-distribution whose variates, with the longest cut, have the mean 1 and the deviation 116 / 55."""
+distribution, capped at the longest time, with mean 1 and deviation 116 / 55."""
 
 
 def _cloud(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator) -> Work:

@@ -25,9 +25,9 @@ DEVICES = ("cpu", "cuda")
 
 
 def seconds(time: str) -> int:
-    """Return a time limit in seconds; ValueError for a form that sbatch does not know.
+    """Return a time limit in seconds; ValueError for a form that sbatch does not accept.
 
-    It knows minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
+    It accepts minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
     days-hours:minutes:seconds.
 
     >>> seconds("90"), seconds("1:30"), seconds("01:30:00"), seconds("1-12"), seconds("1-0:30")
@@ -186,7 +186,7 @@ def built_in(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Profile:
-    """Read a profile from a TOML file, which may start from a built-in profile by `base = "NAME"`.
+    """Read a profile from a TOML file, which may extend a built-in profile with `base = "NAME"`.
 
     ValueError, with the file, if it is not TOML or has an unknown key or an invalid value.
     """
@@ -213,7 +213,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _read_built_in(name: object) -> dict[str, Any]:
     if name not in names():
-        raise ValueError(f"expected a built-in profile of {', '.join(names())}; got {name!r}")
+        raise ValueError(f"expected one of the built-in profiles {', '.join(names())}; got {name!r}")
     return _read(data_folder() / "profiles" / f"{name}.toml")
 
 

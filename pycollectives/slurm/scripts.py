@@ -31,9 +31,9 @@ def render(
 ) -> str:
     """Return a batch script that runs a command on all ranks, or, with `array`, one command in each task of an array.
 
-    `commands`: the words of each. `folder`: of logs (JOB.log) and results (a folder JOB each). `at_most`: tasks of the
-    array that run at the same time. ValueError if the profile lacks a key that the template needs, there is no command,
-    or `{results}` is misspelled.
+    `commands`: the words of each command. `folder`: the folder of logs (JOB.log) and results (a folder JOB each).
+    `at_most`: the most tasks of the array that run at the same time. ValueError if the profile lacks a key that the
+    template needs, there is no command, or `{results}` is misspelled.
     """
     import jinja2
 

@@ -119,7 +119,7 @@ def as_array(buffer: object) -> Array:
         return _from_dlpack(buffer)
     if hasattr(buffer, "__cuda_array_interface__"):
         raise _on_device(buffer, "a CUDA device")
-    hint = "; make an array of it with numpy.asarray" if isinstance(buffer, (bool, int, float, list, tuple)) else ""
+    hint = "; convert it with numpy.asarray" if isinstance(buffer, (bool, int, float, list, tuple)) else ""
     raise TypeError(
         f"expected a buffer (PEP 3118, DLPack or __cuda_array_interface__), got {type(buffer).__name__}{hint}"
     )
@@ -156,9 +156,8 @@ def device_type(buffer: Any) -> tuple[str, int, int] | None:
 
 def _on_device(buffer: object, where: str) -> BufferError:
     return BufferError(
-        f"expected host memory, got {type(buffer).__name__} on {where}: copy it to the host first; preduce takes "
-        "arrays on CUDA devices, and so do partial_allreduce, partial_reduce and pairwise_averaging if they are made "
-        "with such an array"
+        f"expected host memory, got {type(buffer).__name__} on {where}: copy it to the host first; on CUDA devices, "
+        "use preduce, or make partial_allreduce, partial_reduce or pairwise_averaging with such an array"
     )
 
 
@@ -199,9 +198,9 @@ def _part_of(buffer: object, count: Any, displacement: Any, kind: Any) -> Array:
         dtype = checked_dtype(kind)
         if array.dtype != dtype:
             if array.dtype.itemsize != 1:  # only raw bytes are read as another type
-                raise TypeError(f"buffer: expected elements of {dtype}, as its specification says, got {array.dtype}")
+                raise TypeError(f"buffer: expected elements of {dtype}, as specified, got {array.dtype}")
             if array.nbytes % dtype.itemsize:
-                raise ValueError(f"buffer: {array.nbytes} bytes is not a whole number of {dtype} elements")
+                raise ValueError(f"buffer: expected a whole number of {dtype} elements, got {array.nbytes} bytes")
             flat = flat.view(dtype)
     begin = 0 if displacement is None else _number("displacement", displacement, flat.size)
     return flat[begin:] if count is None else flat[begin : begin + _number("count", count, flat.size - begin)]
@@ -224,7 +223,7 @@ def contiguous_array(buffer: object) -> Array:
         copy = "x.contiguous()" if hasattr(buffer, "contiguous") else "numpy.ascontiguousarray(x)"  # PyTorch's tensors
         raise BufferError(
             f"expected a C-contiguous buffer, got shape {array.shape} with strides {array.strides} (bytes); "
-            f"pass {copy} if a copy is meant"
+            f"if you want a copy, pass {copy}"
         )
     return array
 

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 
 @dataclass(frozen=True)
 class Costs:
-    """The LogGP costs of messages on a machine; with all zero, messages cost nothing.
+    """The LogGP costs of messages on a machine; if all are zero, messages cost nothing.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ TCP_10GBIT = Costs(12e-6, 3e-6, 0.8e-9, 0.1e-9)
 INFINIBAND = Costs(1.5e-6, 0.5e-6, 0.1e-9, 0.1e-9)
 
 PRESETS = {"shared memory": SHARED_MEMORY, "TCP, 10 Gbit/s": TCP_10GBIT, "InfiniBand": INFINIBAND}
-"""By name; the last is the default of `simulate`. Typical values, not measurements."""
+"""Presets by name; the last one is the default of `simulate`. Typical values, not measurements."""
 
 REDUCE_PER_BYTE = 0.1e-9
-"""The default of a core, without a measurement: 10 GB/s."""
+"""The default for a core that was not measured: 10 GB/s."""

@@ -25,7 +25,7 @@ class Deadline:
         return self if left is None or left >= seconds else Deadline(seconds)
 
     def extend(self, seconds: float) -> None:
-        """Move it, by the time of a wait that has a limit of its own."""
+        """Postpone the deadline by the time of a wait that has its own limit."""
         if self._end is not None:
             self._end += seconds
 

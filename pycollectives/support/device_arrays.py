@@ -1,7 +1,7 @@
 """Arrays on a device, described by DLPack or the CUDA array interface, without access to their memory.
 
-A collective made with such an array takes them; elsewhere `support.buffers` refuses them. The description has the data
-that the engine needs: the address, the elements, and the stream after whose work the values are complete.
+A collective made with such an array takes arrays on devices; elsewhere `support.buffers` refuses them. A description
+has what the engine needs: the address, the elements, and the stream after whose work the values are complete.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DeviceArray:
     """Work on this stream runs after the values are complete."""
     readonly: bool
     after: int | None = None
-    """Another stream that makes the values, for which `stream` does not wait yet; None: there is none."""
+    """Another stream that writes the values and for which `stream` does not wait yet, or None."""
     device: int | None = None
     """Number of the device; None if the protocol does not give it."""
     owner: object = field(default=None, repr=False, compare=False)
@@ -76,7 +76,7 @@ def _described(buffer: object, stream: Any) -> DeviceArray | None:
     given = torch_stream(buffer) if stream is None else handle_of_stream(stream)
     if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
         where = device_type(buffer)
-        # CuPy's arrays have both protocols; with the other one, no stream waits for the stream that it names.
+        # CuPy's arrays have both protocols; with the CUDA array interface, no stream waits for the one that it names.
         return None if where is None else _of_dlpack(buffer, where, given or _named_stream(buffer) or LEGACY_STREAM)
     interface = getattr(buffer, "__cuda_array_interface__", None)
     return None if interface is None else _of_interface(buffer, interface, given)
@@ -132,7 +132,7 @@ def fitting_array(
     stream: Any = None,
     writable: bool = False,
 ) -> DeviceArray:
-    """Describe an array for the collective `name`, made for arrays such as `like` on a device; refuse others.
+    """Describe an array for the collective `name`, which takes arrays such as `like` on a device; refuse others.
 
     `device_of` asks the driver for the device of an address. `stream`: as for `describe_device`.
     """

@@ -28,7 +28,7 @@ def handle_of_stream(stream: Any) -> int:
     handle = _handle_or_none(stream)
     if handle is None:
         raise TypeError(
-            "stream: expected a stream of PyTorch, CuPy or Numba, an object with __cuda_stream__, or a handle; "
+            "stream: expected a PyTorch, CuPy or Numba stream, an object with __cuda_stream__, or a handle; "
             f"got {type(stream).__name__}"
         )
     if handle < 0:
@@ -65,7 +65,7 @@ def torch_stream(buffer: object) -> int | None:
 
 
 def on_its_device(buffer: object) -> AbstractContextManager[object]:
-    """Return a context with the array's device as PyTorch's current one: PyTorch exports no others by DLPack."""
+    """Return a context with the array's device as PyTorch's current one, the only one that it exports by DLPack."""
     cuda = _cuda_of_torch(buffer)
     return contextlib.nullcontext() if cuda is None else cuda.device(buffer.device)  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Reads capsules of DLPack: https://dmlc.github.io/dlpack/latest/c_api.html."""
+"""Read DLPack capsules: https://dmlc.github.io/dlpack/latest/c_api.html."""
 
 from __future__ import annotations
 

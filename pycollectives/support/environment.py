@@ -46,7 +46,7 @@ class Settings:
     progress: Progress = "thread"  # how messages move while no call waits
     timeout: float | None = None  # None: no limit
     trace: Path | None = None
-    exit_timeout: float | None = 60.0  # then it ends the job; None: no limit
+    exit_timeout: float | None = 60.0  # then the program ends the job; None: no limit
     heartbeat_timeout: float | None = None  # None: never
     ranks_per_node: int | None = None  # None for all, 1 for none
     check: bool = False
@@ -58,7 +58,7 @@ class Settings:
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
-    """Return `value` if it is a kind of progress; otherwise raise `ValueError`, which calls it `what`."""
+    """Return `value` if it is a kind of progress; otherwise raise a `ValueError` that names it `what`."""
     if value == "thread":
         return "thread"
     if value == "caller":

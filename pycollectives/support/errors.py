@@ -18,26 +18,26 @@ __all__ = ["ClosedError", "MismatchError", "RankFailedError", "ScheduleError", "
 
 
 class ScheduleError(ValueError):
-    """An invalid plan of messages; the text names the operation."""
+    """An invalid plan of messages; the error's text names the operation."""
 
 
 class MismatchError(ValueError):
     """Arguments differ between ranks but must be the same, or another rank's arguments were refused.
 
-    Every rank that took part in the call raises it: the creation of an object, or another comparison between ranks. The
-    text names the ranks and their values.
+    Every rank that took part in the creation or comparison raises it. The error's text names the ranks and their
+    values.
     """
 
 
 class TransportError(RuntimeError):
     """A message could not be sent or received. The communicator is unusable afterwards.
 
-    The text has MPI's error class, its explanation and the peer.
+    The error's text has MPI's error class, its explanation and the peer.
     """
 
 
 class RankFailedError(RuntimeError):
-    """A rank that the call needs has died; the text names it. The collective is unusable now.
+    """A rank that the call needs has died; the error's text names it. The collective is unusable now.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class RankFailedError(RuntimeError):
 
 
 class StallError(TimeoutError):
-    """A wait reached its time limit; the text names the collective, the round and the missing ranks.
+    """A wait reached its time limit; the error's text names the collective, the round and the missing ranks.
 
     If `PYC_DUMP_DIR` is set, the library writes the flight record of this process there, and the text names the file.
     """
@@ -62,7 +62,7 @@ class StallError(TimeoutError):
     _record: str | None = None
 
     def advise(self, advice: str) -> None:
-        """Add a sentence to the text."""
+        """Add a sentence to the error's text."""
         self.args = (f"{str(self).rstrip('.')}. {advice}",)
 
     @property

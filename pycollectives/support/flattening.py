@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
-    """Fuse arrays into one flat buffer: for `Communicator.preduce` and `PartialReduce.average` (Ripples, section 6.1).
+    """Fuse arrays into one flat buffer, for `Communicator.preduce` and `PartialReduce.average` (Ripples, section 6.1).
 
     Parameters
     ----------
@@ -26,16 +26,16 @@ def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
     Returns
     -------
     flat : ndarray
-        All elements, in the order of the arrays. If the arrays already lie one behind the other in one buffer, `flat`
-        is that memory; otherwise it is a copy, independent of the arrays.
+        All elements, in the order of the arrays. If the arrays already lie one after another in one buffer, `flat` is
+        that memory; otherwise it is a copy, independent of the arrays.
     views : tuple of ndarray
         Views of `flat` with the shapes of the arrays. Use them in place of the arrays.
 
     Raises
     ------
     ValueError, TypeError
-        There is no array, the arrays have different element types or one that is not reduced, or `arrays` is a mapping
-        or a single array.
+        There is no array, the arrays have different element types or one that cannot be reduced, or `arrays` is a
+        mapping or a single array.
 
     >>> weights, bias = np.ones((2, 3)), np.zeros(3)
     >>> flat, (weights, bias) = flatten([weights, bias])
@@ -66,7 +66,7 @@ def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
 
 
 def _joint_memory(parts: list[Array]) -> Array | None:
-    """Return the joint memory of arrays that lie one behind the other in one array; None if they do not."""
+    """Return the joint memory of arrays that lie one after another in one array; None if they do not."""
     filled = [part for part in parts if part.size]
     if not filled or not all(part.flags.c_contiguous for part in filled):
         return None

@@ -51,7 +51,7 @@ def exit_context(
         finally:
             closing.abort()
         return
-    if not closing.closed and not issubclass(kind, MismatchError | RankFailedError):  # all ranks have these
+    if not closing.closed and not issubclass(kind, MismatchError | RankFailedError):  # all ranks raise these
         with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any longer
             context.engine.announce(f"left {closing.name!r} by {kind.__name__}")
     discarded = closing.abort()

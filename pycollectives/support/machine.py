@@ -19,7 +19,7 @@ class Machine:
     """
 
     cpu: str  # the processor's model
-    cores: int  # all of the machine, also if this process may not use them
+    cores: int  # of the whole machine, even if this process may not use all of them
     mpi: str  # name and version of the library
 
     @classmethod
@@ -31,7 +31,7 @@ class Machine:
         return cls(cpu_model(), os.cpu_count() or 1, LIBRARY)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it with the names of the attributes as keys."""
+        """Return the attributes by name."""
         return asdict(self)
 
     def __str__(self) -> str:

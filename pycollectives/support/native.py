@@ -49,11 +49,11 @@ def _check_library(of_mpi4py: str, of_core: str) -> None:
 
 
 def _check_interface(built: str) -> None:
-    """Refuse an extension built from other sources, which Python may find if started in a source tree."""
+    """Refuse an extension built from different sources, which Python may find if started in a source tree."""
     expected = hashlib.sha256(resources.files("pycollectives").joinpath("_core.pyi").read_bytes()).hexdigest()
     if built != expected:
         raise ImportError(
-            "pycollectives: the extension was built from other sources than these modules: build it again "
+            "pycollectives: the extension was not built from the sources of these modules: rebuild it "
             "(`pip install .`), or start Python outside the source tree"
         )
 
@@ -105,7 +105,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"the extension pycollectives._core cannot be loaded beside mpi4py's MPI library ({LIBRARY}): {error}. If it "
-        "is not there, or was built for another MPI, build it with the mpicc of the MPI that mpi4py uses: "
+        "is missing, or was built for another MPI, build it with the mpicc of the MPI that mpi4py uses: "
         "`pip install .` in a checkout, or `pip install --no-binary pycollectives pycollectives`."
     ) from error
 

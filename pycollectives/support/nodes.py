@@ -1,4 +1,4 @@
-"""Nodes: the ranks that share memory, all ranks of one machine, or fewer by choice."""
+"""Nodes: ranks that share memory, by default all ranks of a machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """The place of a rank."""
+    """The machine, process and cores of a rank."""
 
     machine: str  # see `machine_of_this_process`
     process: int  # its number on the machine; with the start time it identifies the process
@@ -36,7 +36,7 @@ class Place(NamedTuple):
         return cls(machine, int(process), int(started), int(cores, 16), tuned == "tuned")
 
     def encode(self) -> bytes:
-        """Return it as ranks exchange it."""
+        """Return the bytes that ranks exchange."""
         tuned = "tuned" if self.tuned else "untuned"
         return f"{self.machine} {self.process} {self.started} {self.cores:x} {tuned}".encode()
 
@@ -95,7 +95,7 @@ def has_core_per_rank(places: Sequence[Place]) -> bool:
 
 
 def farthest_of(nodes: Sequence[int], places: Sequence[Place]) -> int | None:
-    """Return the first rank that is not on rank 0's machine, or otherwise not on its node; None if there is none.
+    """Return the first rank that is not on rank 0's machine; without one, the first that is not on its node, or None.
 
     >>> places = [Place("a", 7, 100, 1), Place("a", 8, 101, 1), Place("b", 7, 90, 1)]
     >>> farthest_of([0, 1, 2], places), farthest_of([0, 1], places[:2]), farthest_of([0, 0], places[:2])

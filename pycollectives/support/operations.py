@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 AVG: Final = "AVG"
-"""The mean over the ranks that contributed. Integers are summed in 64 bits and divided towards zero."""
+"""The mean over the ranks that contributed. Integers are summed in 64 bits and divided toward zero."""
 
 KINDS = {"f": "floats", "i": "integers", "c": "complex numbers", "b": "bool"}
 """Kinds of element types, by a letter, as messages name them."""

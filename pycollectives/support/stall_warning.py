@@ -10,7 +10,7 @@ _logger = logging.getLogger("pycollectives")
 
 
 class StallWarning:
-    """A wait that begins now and is reported after some seconds, and each time its duration has doubled.
+    """A wait that begins now. It is reported after some seconds, and again each time its duration has doubled.
 
     `after`: seconds, `PYC_STALL_WARNING`; None: never. `who`: this rank in the log line, such as "rank 0 of 3".
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class StepTimer:
-    """Record the seconds of this rank's steps: of the work in a `with` block, without the waiting for other ranks.
+    """Record the seconds of work in each step of this rank, in a `with` block without waits for other ranks.
 
-    The optimizers of `pycollectives.torch` record their steps if they get a timer (`step_timer`). Other loops without a
-    block for the work call `lap` after each step, and wait within `excluded`.
+    The optimizers of `pycollectives.torch` record their steps in the timer that they receive as `step_timer`. A loop
+    without a block for the work calls `lap` after each step, and waits within `excluded`.
 
     `save` writes the times of all ranks to a file, from which `python -m pycollectives advise` forecasts the speed of
     every method.
@@ -97,9 +97,9 @@ class StepTimer:
         Raises
         ------
         ValueError
-            A rank has recorded no step. On all ranks.
+            A rank has recorded no step. All ranks raise it.
         OSError
-            Rank 0 cannot write the file. On all ranks.
+            Rank 0 cannot write the file. All ranks raise it.
         """
         from .native import MPI
 
@@ -108,7 +108,7 @@ class StepTimer:
         steps = min(len(column) for column in columns)
         if steps == 0:
             none = ", ".join(str(rank) for rank, column in enumerate(columns) if len(column) == 0)
-            raise ValueError(f"StepTimer: expected steps of all ranks, got none of ranks {none}")
+            raise ValueError(f"StepTimer: expected steps on all ranks, got none on ranks {none}")
         failure = None
         if mpi_comm.rank == 0:
             try:

@@ -42,7 +42,7 @@ class SupportsDLPack(Protocol):
         """Export the memory as a capsule."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return the place of the memory: device type and number."""
+        """Return the location of the memory: device type and number."""
 
 
 class SupportsCAI(Protocol):

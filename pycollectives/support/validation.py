@@ -61,7 +61,7 @@ def checked_rank(what: str, value: Any, size: int) -> int:
 
 
 def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
-    """Return the members of a group, ascending; ValueError or TypeError if `rank` is none, or one is listed twice."""
+    """Return the members of a group, ascending; ValueError or TypeError if `rank` is missing or one is listed twice."""
     try:
         members = sorted(operator.index(member) for member in group)
     except TypeError:
@@ -72,7 +72,7 @@ def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
     if len(set(members)) != len(members):
         raise ValueError(f"group: expected different ranks, got {members}")
     if rank not in members:
-        raise ValueError(f"group: expected one with this rank, {rank}, got {members}")
+        raise ValueError(f"group: expected this rank, {rank}, among the members, got {members}")
     return members
 
 
@@ -94,7 +94,7 @@ def checked_timeout(value: SupportsFloat | None, what: str = "timeout") -> float
 def with_prefix(error: Exception, prefix: str) -> Exception:
     r"""Return an error of the same type whose text begins with `prefix`.
 
-    If the type takes more than a text, the error is of the nearest base class that does not.
+    If the type needs more arguments than a text, the error has the nearest base class that does not.
 
     >>> with_prefix(ValueError("expected 3, got 4"), "count")
     ValueError('count: expected 3, got 4')

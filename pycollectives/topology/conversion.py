@@ -70,7 +70,7 @@ def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = N
     ImportError
         NetworkX is not installed.
     TypeError, ValueError
-        The graph is not of NetworkX, has no nodes or parallel edges, or an edge does not have the attribute.
+        The graph is not a NetworkX graph, has no nodes, has parallel edges, or an edge lacks the attribute.
 
     >>> import networkx
     >>> from_networkx(networkx.petersen_graph())
@@ -81,7 +81,7 @@ def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = N
     except ImportError:
         raise ImportError(f"from_networkx needs NetworkX: {how_to_install('topology')}") from None
     if not isinstance(graph, networkx.Graph):
-        raise TypeError(f"from_networkx: expected a graph of NetworkX, got {graph!r}")
+        raise TypeError(f"from_networkx: expected a NetworkX graph, got {graph!r}")
     if graph.is_multigraph():
         raise ValueError("from_networkx: expected a graph without parallel edges, got a multigraph")
     nodes = [*range(len(graph))] if set(graph) == {*range(len(graph))} else [*graph]
@@ -98,7 +98,7 @@ def _weights(graph: Any, ranks: dict[Any, int], weight: str, title: str) -> npt.
     matrix = np.zeros((len(ranks), len(ranks)))
     for source, target, value in graph.edges(data=weight):
         if value is None:
-            raise ValueError(f"{title}: expected a {weight!r} of each edge, found none of ({source!r}, {target!r})")
+            raise ValueError(f"{title}: expected a {weight!r} for each edge, found none for ({source!r}, {target!r})")
         matrix[ranks[target], ranks[source]] = value
     for node, rank in ranks.items():
         if not graph.has_edge(node, node):

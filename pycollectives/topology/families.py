@@ -93,7 +93,7 @@ def hypercube(size: int) -> Topology:
 
 
 def torus(size: int) -> Topology:
-    """Return a torus of rows and columns, as square as `size` allows; a ring if it is prime.
+    """Return a torus of rows and columns, as square as `size` allows; a ring if `size` is prime.
 
     Rank r is in row r // columns. The number of rows is the largest divisor of the size that is not greater than its
     square root. Degree 4, or less if a row or column has fewer than 3 ranks.

@@ -25,9 +25,9 @@ TOLERANCE = 1e-9
 class Topology:
     """An immutable graph of ranks: directed, weighted, and with an edge from each rank to itself.
 
-    If there is an edge from j to i, rank i takes rank j's value. Every rank has an edge to itself, which is never given
-    or listed. Make a topology with a function of `pycollectives.topology`, such as `ring` or `from_matrix`, or from its
-    edges.
+    If there is an edge from j to i, rank i takes rank j's value. Every rank has an implicit edge to itself, which is
+    never listed. Make a topology with a function of `pycollectives.topology`, such as `ring` or `from_matrix`, or from
+    its edges.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Topology:
 
     @classmethod
     def _of_weights(cls, matrix: Matrix, name: str) -> Topology:
-        """Return the topology of a checked matrix, which is not copied: edges are where it is not 0."""
+        """Return the topology of a checked matrix, which is not copied; its nonzero entries are the edges."""
         edges = ((int(j), int(i)) for i, j in np.argwhere(matrix) if i != j)
         topology = cls(len(matrix), edges, name=name)
         topology._given = matrix
@@ -182,12 +182,12 @@ class Topology:
         Raises
         ------
         ValueError
-            The kind is unknown, "metropolis" for a graph that is not symmetric, or "given" for one without weights.
+            The kind is unknown, is "metropolis" for an asymmetric graph, or is "given" for a graph without weights.
         """
         return dense(self._kind(weights), self._in, self._out, self._given)
 
     def weights_of(self, rank: int, weights: str | None = None) -> tuple[float, dict[int, float]]:
-        """Return a row of `matrix`, without making it: a rank's own weight and the weight of each in-neighbor.
+        """Return only a row of `matrix`: a rank's own weight and the weight of each in-neighbor.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class Topology:
         return row(kind, checked_rank("rank", rank, self.size), self._in, self._out, self._given)
 
     def shares_of(self, rank: int, weights: str | None = None) -> tuple[float, dict[int, float]]:
-        """Return a column of `matrix`, without making it: the share that a rank keeps, and each out-neighbor's share.
+        """Return only a column of `matrix`: the share that a rank keeps, and each out-neighbor's share.
 
         In push-sum, a sender multiplies its value by these shares before it sends.
 
@@ -253,7 +253,7 @@ class Topology:
     def spectral_gap(self, weights: str | None = None) -> float:
         """Return the spectral gap, the mixing speed of averages: the difference of W's two largest eigenvalue moduli.
 
-        It is 0 if some values never meet, and 1 if all ranks have the mean after one step (Hop, section 7; Lian et al.
+        It is 0 if some values never mix, and 1 if all ranks have the mean after one step (Hop, section 7; Lian et al.
         2017).
 
         Parameters
@@ -305,7 +305,7 @@ class Topology:
         return measures.chi(self._in, rate)
 
     def rho(self) -> float:
-        """Return rho of AD-PSGD: how much of the ranks' disagreement remains after one pairwise average, at most.
+        """Return rho of AD-PSGD, the largest share of the ranks' disagreement that remains after a pairwise average.
 
         A rank drawn uniformly averages with one of its neighbors, drawn uniformly. W is the matrix of that average, and
         rho is the second largest eigenvalue of E[W^T W], in [0, 1). The smaller it is, the faster AD-PSGD converges. It
@@ -330,7 +330,7 @@ class Topology:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a path from each rank to each other along the direction of edges (strongly connected)."""
+        """Whether there is a path from each rank to every other along the direction of edges (strongly connected)."""
         return self._unreachable() is None
 
     def _unreachable(self) -> tuple[int, int] | None:
@@ -373,7 +373,7 @@ class Topology:
     # --- Checks -------------------------------------------------------------------------------------------------------
 
     def check_connected(self) -> None:
-        """Raise `ValueError` unless there is a path from each rank to each other."""
+        """Raise `ValueError` unless there is a path from each rank to every other."""
         if pair := self._unreachable():
             raise ValueError(
                 f"{self._title}: expected a connected graph, found no path from rank {pair[0]} to rank {pair[1]}"

@@ -20,7 +20,7 @@ NAMES = (
 
 
 def by_name(name: str, size: int) -> Topology | TimeVarying:
-    """Return the topology of `size` ranks whose `name` is in `NAMES`, or `two_level` of nodes of a size.
+    """Return the topology of `size` ranks whose `name` is in `NAMES`, or a `two_level` graph.
 
     "two-level:K" has nodes of K ranks each, "two-level:K+L+M" nodes of K, L and M ranks. With ":2" at the end, links
     between nodes end at two ranks of each node. `ValueError` for another name.
@@ -47,7 +47,7 @@ def _two_level(name: str, size: int) -> Topology:
     if not sizes or gates not in ([], ["1"], ["2"]) or not all(n.isascii() and n.isdecimal() and int(n) for n in sizes):
         raise ValueError(
             "topology: expected two-level:K, with K ranks per node, or two-level:K+L with the ranks of each node, and "
-            f"nothing, :1 or :2 behind it, got {name!r}"
+            f"nothing, :1 or :2 after it, got {name!r}"
         )
     of_each = [int(each) for each in sizes]
     if len(of_each) == 1:
@@ -55,5 +55,5 @@ def _two_level(name: str, size: int) -> Topology:
     elif sum(of_each) == size:
         nodes = [node for node, ranks in enumerate(of_each) for _ in range(ranks)]
     else:
-        raise ValueError(f"topology: expected nodes of {size} ranks together, got {name!r}, of {sum(of_each)}")
+        raise ValueError(f"topology: expected nodes with {size} ranks in total, got {name!r} with {sum(of_each)}")
     return families.two_level(nodes, gates=int(gates[0]) if gates else 1)

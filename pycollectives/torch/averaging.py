@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .means import TensorMean
 
 UNUSED = (
-    "backward() after average_gradients(), whose averages no step() has used: call step() before, or drop them by "
-    "zero_grad() of this optimizer; zero_grad() of the model does not drop them"
+    "backward() after average_gradients(), whose averages no step() has used: call step() first, or drop them with "
+    "this optimizer's zero_grad(); the model's zero_grad() does not drop them"
 )
 
 
@@ -32,8 +32,8 @@ class GradientAverager:
     A step begins when a bucket is contributed: by `backward()`, whose hooks count the missing gradients of a bucket, or
     by `average`. Afterwards `.grad` holds averages, until `end_step` or `drop`.
 
-    `average` averages the contents of `.grad`, wherever they came from. If a hook has contributed them before,
-    `average` compares the bits and raises if they differ. Afterwards the program may change `.grad` in place.
+    `average` averages the contents of `.grad`, of any origin. If a hook has already contributed them, `average`
+    compares the bits and raises if they differ. Afterwards the program may change `.grad` in place.
 
     `make` creates a named mean over ranks for a buffer (collective). `overlap`: contribute during `backward()`. After
     the communicator has closed (`is_open`), hooks do nothing.
@@ -58,7 +58,7 @@ class GradientAverager:
         self._averaged = False  # `.grad` holds the averages for the next step
         self._shown: list[tuple[Bucket, torch.Tensor, torch.Tensor | None]] = []  # parameters and their averages
         self._mixed = False  # backward has added gradients to averages
-        self._synchronizing = True  # no_sync is not in force
+        self._synchronizing = True  # False in a `no_sync` block
         self.flushing = False  # between start_flush and end_flush
         self.repeats = False  # on a rank that replaces a dead one: the donor's parameters contain this step already
         self._set_aside: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # contents of `.grad` during a flush
@@ -83,7 +83,7 @@ class GradientAverager:
 
     @property
     def on_their_way(self) -> bool:
-        """Whether gradients are contributed and not averaged yet."""
+        """Whether gradients are contributed but not averaged yet."""
         return self._begun
 
     @property
@@ -132,15 +132,15 @@ class GradientAverager:
                 bucket.contribute()
 
     def _why_again(self, bucket: Bucket, parameter: torch.Tensor) -> str:
-        """Return the error text for a gradient whose bucket has been contributed already."""
+        """Return the error text for a gradient whose bucket was already contributed."""
         if in_reentrant_checkpoint(since=bucket.graph_task):
             return (
                 f"parameter {self._name_of(parameter)} gets its gradient in parts, by a reentrant checkpoint, and "
-                "backward() has contributed the first: call torch.utils.checkpoint.checkpoint with "
+                "backward() has already contributed the first part: call torch.utils.checkpoint.checkpoint with "
                 "use_reentrant=False, or make EagerOptimizer with overlap=False"
             )
         return (
-            "backward() a second time before step(): the gradients are on their way already. Run all but the last "
+            "backward() a second time before step(): the gradients are already on their way. Run all but the last "
             "backward() of a step in `with optimizer.no_sync():`, or make EagerOptimizer with overlap=False"
         )
 
@@ -157,7 +157,7 @@ class GradientAverager:
 
     def _check_not_flushing(self) -> None:
         if self.flushing:
-            raise RuntimeError("a flush ran into its time limit: call flush() again before the next gradients")
+            raise RuntimeError("a flush reached its time limit: call flush() again before the next gradients")
 
     def _begin(self) -> None:
         self._check_not_flushing()
@@ -180,8 +180,8 @@ class GradientAverager:
         """Refuse gradients that have changed since they were contributed."""
         if (parameter := bucket.changed_since_contributed()) is not None:
             raise RuntimeError(
-                f"the gradient of parameter {self._name_of(parameter)} was changed after it had been contributed, by "
-                "backward() or by a step() that ran into its time limit: call average_gradients() before such a "
+                f"the gradient of parameter {self._name_of(parameter)} was changed after backward(), or a "
+                "step() that reached its time limit, had contributed it: call average_gradients() before such a "
                 "change, or make EagerOptimizer with overlap=False. This step cannot continue: call abort() on all "
                 "ranks"
             )
@@ -230,7 +230,7 @@ class GradientAverager:
             if average is None or not same_bits(gradient, average):
                 raise RuntimeError(
                     f"the gradient of parameter {self._name_of(parameter)} was replaced after average_gradients(): "
-                    "change averages in place, such as by copy_(), or drop them by zero_grad() of this optimizer "
+                    "change averages in place, such as with copy_(), or drop them with this optimizer's zero_grad() "
                     "before the next gradients"
                 )
 
@@ -244,7 +244,7 @@ class GradientAverager:
             bucket.wait(deadline)
 
     def end_step(self) -> None:
-        """End the step: averages are used or dropped, and the next gradients belong to another step."""
+        """End the step: averages are used or dropped, and the next gradients belong to the next step."""
         self._averaged = self._mixed = False
         self._shown = []
 
@@ -331,7 +331,7 @@ class GradientAverager:
 
 
 def _nothing() -> None:
-    """Show that no result is unused."""
+    """Return None, since no result is unused."""
 
 
 def _take_gradients(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:

@@ -55,7 +55,7 @@ def from_flat_arrays(tensors: Iterable[torch.Tensor], arrays: Iterable[Array]) -
 
 
 def root_of(comm: Communicator) -> int:
-    """Return the rank that sends the state: 0, or the lowest rank that lives."""
+    """Return the rank that sends the state: 0, or the lowest live rank."""
     return comm.members[0]
 
 
@@ -68,7 +68,7 @@ def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> int:
 
 
 def _send(comm: Communicator, data: Array, root: int, deadline: Deadline) -> int | None:
-    """Copy bytes from `root` to all ranks; return the sender, the same on all ranks, or None if it died before."""
+    """Copy bytes from `root` to all ranks; return the sender, the same on all ranks, or None if it died first."""
     sent = np.zeros(data.nbytes + 8, np.uint8)  # bytes plus zeros are the same bits
     if comm.rank == root:
         sent[:-8] = data.view(np.uint8).reshape(-1)
@@ -97,7 +97,7 @@ class PackedState:
     def __init__(
         self, optimizer: torch.optim.Optimizer, first_group: int, schedulers: Sequence[LRScheduler] = ()
     ) -> None:
-        """Pack the groups from `first_group` on; schedulers go with group 0. `TypeError` if pickle cannot pack it."""
+        """Pack the groups from `first_group` on; schedulers go with group 0. `TypeError` if pickle fails."""
         groups = optimizer.param_groups[first_group:]
         parameters = parameters_of(groups)
         state = {key: optimizer.state[key] for key in _keys(optimizer.state, parameters, first_group)}
@@ -109,7 +109,7 @@ class PackedState:
         except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
             raise TypeError(
                 f"optimizer: its state, hyperparameters or schedulers cannot be sent to the other ranks ({error}): "
-                "give broadcast_state=False, and set them to the same values everywhere; with spares they must be sent"
+                "pass broadcast_state=False, and set them to the same values everywhere; with spares they must be sent"
             ) from None
         self.text = file.getvalue()
         self.tensors = pickler.tensors
@@ -123,7 +123,7 @@ def _signature(text: bytes) -> dict[str, str | int | None]:
 
 
 def _keys(state: Mapping[Any, Any], parameters: Sequence[torch.Tensor], first_group: int) -> list[Any]:
-    """Return the keys of parameters; for all groups (`first_group` 0), also the keys that are no tensors."""
+    """Return the keys of parameters; for all groups (`first_group` 0), also the keys that are not tensors."""
     known = set(map(id, parameters))
     return [key for key in state if (id(key) in known if isinstance(key, torch.Tensor) else first_group == 0)]
 

@@ -6,8 +6,8 @@ other, each in a bucket where the other was late:
 
 - A rank that waits in one bucket has arrived in all others since its step began. If its call returned a round without
   its data, it arrives again with zeros, which leave its pending data unchanged.
-- A rank waits only for rounds whose predecessors had all completed when its step began. If a round has taken an arrival
-  of an earlier step by then, the new arrival counts for the following round, and the next step handles it.
+- A rank waits only for rounds whose predecessors had all completed when its step began. If a round has already taken an
+  arrival from an earlier step, the new arrival counts for the following round, and the next step handles it.
 
 Proof: let rank i wait in bucket X for round x. Let rank j be needed there, but wait in another bucket. Rank j has
 arrived in X since its step began, and a round before x took its data. That round completed after j's step began and
@@ -16,7 +16,7 @@ number of ranks is finite, and therefore some rank waits for no other. A rank th
 waits in any.
 
 On a device, a contribution is handed over when its stream reaches it, and it may be late by then. A rank therefore
-waits until all its contributions are handed over before it decides where to wait. That needs no other rank.
+waits until all its contributions are handed over before it decides where to wait. That wait involves no other rank.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Bucket:
 
     The bucket owns the buffer. `contribute` copies `.grad` into it, and `show` copies the averages to `.grad`. The
     tensors in `.grad` and their strides belong to the program, which may change them at any time;
-    `changed_since_contributed` compares the bits. 16-bit gradients are added up in float32. Behind the gradients, the
+    `changed_since_contributed` compares the bits. 16-bit gradients are added up in float32. After the gradients, the
     buffer holds one number per gradient: how many ranks had one.
 
     After `wait` or `flush`, the bucket holds the sum of the means that this rank received since `begin`. `late` and
@@ -144,7 +144,7 @@ class Bucket:
 
     @torch.profiler.record_function("pycollectives: contribute gradients")
     def contribute(self) -> None:
-        """Hand the gradients over; a parameter without gradient contributes zeros."""
+        """Contribute the gradients; a parameter without a gradient contributes zeros."""
         gradients = [parameter.grad for parameter in self.parameters]
         self._had_one = [gradient is not None for gradient in gradients]
         self._present.copy_(torch.tensor(self._had_one))
@@ -302,7 +302,7 @@ class Bucket:
         return has_one
 
     def _write(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """Write the averages that start at places of the buffer into tensors of any strides."""
+        """Write averages, given by their first elements in the buffer, into tensors of any strides."""
         if self._unread:
             self.mean.write_parts(outs)
             for _, out in outs:

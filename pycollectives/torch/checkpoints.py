@@ -22,7 +22,7 @@ def graph_task() -> int:
 
 
 def in_reentrant_checkpoint(since: int) -> bool:
-    """Whether a checkpoint's backward pass runs, or pass `since` was one inside the pass that runs now."""
+    """Whether a checkpoint's backward pass is running, or pass `since` was one inside the running pass."""
     if graph_task() < since:  # the running pass began before `since`, which has ended, and so contained it
         return True
     from torch.utils.checkpoint import CheckpointFunction

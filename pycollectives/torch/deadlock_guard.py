@@ -6,7 +6,7 @@ which waits in the other for rank A. Within one optimizer, a rank that waits in 
 rounds without any gradients.
 
 If rounds wait for data, late or not, and ranks step in the same order, they wait for the slowest rank, which waits for
-none.
+no rank.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class DeadlockGuard(threading.local):
             if waits is not Waits.NEVER and Waits.ARRIVALS in (waits, self._waits[other]):
                 raise ValueError(
                     f"policy: ranks could wait for each other indefinitely, some in this optimizer and some in "
-                    f"{other.name!r}, which is open: let all but one have Solo(), or all Full(), or wrap one optimizer "
-                    "of all parameters"
+                    f"{other.name!r}, which is open: use Solo() for all but one, or Full() for all, or wrap one "
+                    "optimizer with all parameters"
                 )
         self._waits[optimizer] = waits
 

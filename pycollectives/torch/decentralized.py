@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class DecentralizedOptimizer(CollectiveOptimizer):
     """Wrap a `torch.optim.Optimizer` so that it averages parameters with neighbors; gradients stay local.
 
-    `step()` makes a step of the wrapped optimizer with this rank's own gradients, and passes the change of the
-    parameters to the method. Afterwards the parameters are the model at which the next gradient is computed. Optimizer
-    state, such as momentum and Adam's moments, stays local.
+    `step()` steps the wrapped optimizer with this rank's own gradients, and passes the change in the parameters to the
+    method. Afterwards the parameters are the model at which the next gradient is computed. Optimizer state, such as
+    momentum and Adam's moments, stays local.
 
     ==================  ==============================================================================================
     method              effect of a step, and the ranks it waits for
@@ -70,39 +70,23 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Any optimizer except LBFGS. Its parameters are in host memory or on one CUDA device; the set of parameters is
         fixed. Parameters on a device are staged through pinned host memory in each step.
     comm
-        A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
-        closes it with itself. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and
-        state from a survivor.
+        A `Communicator`, or an mpi4py communicator. From the latter, this optimizer creates a `Communicator`, which it
+        also closes. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and state from a
+        survivor.
     method
         One of the methods in the table.
     topology
         Which ranks average with each other: a graph of `pycollectives.topology`, or its name. None:
         "bipartite-exponential" for "ad-psgd" and "a2cid2", "ring" for "d-psgd", "one-peer-exponential" for "sgp",
         "ring-based" for "hop". The other methods have no topology.
-    model
-        The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
-        buffers `finish` averages. None: the model has none, or each rank keeps its own.
-    schedulers
-        Learning-rate schedulers of `optimizer`, made before. Ranks get their state together with the optimizer's: from
-        rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
-    broadcast
-        Start all ranks with the parameters of rank 0.
-    broadcast_state
-        Also start all ranks with rank 0's buffers of `model`, and with the state and hyperparameters of its wrapped
-        optimizer. None: same as `broadcast`.
-    timeout
-        Limit in seconds for each step, flush and synchronization. None: the communicator's default.
-    step_timer
-        A `StepTimer` that records this rank's steps, without the waiting, for `python -m pycollectives advise`. The
-        first step is not recorded. None: record nothing.
-    name
-        Name in messages and traces.
+    model, schedulers, broadcast, broadcast_state, timeout, step_timer, name
+        As for `EagerOptimizer`.
     options
-        Options of the method: for "ad-psgd" and "a2cid2" `pace`, `rate`, `order`, `seed` and `weighting`, as of
-        `Communicator.pairwise_averaging`; for "d-psgd" `weights`, as of `Communicator.neighbor_averaging`; for "sgp"
-        `overlap` and `weights`, as of `Communicator.push_sum`; for "hop" `mode`, `skip`, `max_ig` and `computation`, as
-        of `Communicator.hop`; for "p-reduce" `groups`, `weighting` and `coordinator_rank`, as of
-        `Communicator.partial_reduce`; for "parameter-server" `sync` and `servers`, as of
+        Options of the method: for "ad-psgd" and "a2cid2" `pace`, `rate`, `order`, `seed` and `weighting`, as in
+        `Communicator.pairwise_averaging`; for "d-psgd" `weights`, as in `Communicator.neighbor_averaging`; for "sgp"
+        `overlap` and `weights`, as in `Communicator.push_sum`; for "hop" `mode`, `skip`, `max_ig` and `computation`, as
+        in `Communicator.hop`; for "p-reduce" `groups`, `weighting` and `coordinator_rank`, as in
+        `Communicator.partial_reduce`; for "parameter-server" `sync` and `servers`, as in
         `Communicator.parameter_server`.
 
     Raises
@@ -178,13 +162,13 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         kind = EXCHANGES[checked_choice("method", self._method, tuple(EXCHANGES))]
         for option in sorted(self._options.keys() - set(kind.options)):
             known = ", ".join(kind.options)
-            raise TypeError(f"{option}: unknown option of method {self._method!r}; expected some of {known}")
+            raise TypeError(f"{option}: unknown option of method {self._method!r}; expected {known}")
         kind.check(**self._options)
         if kind.topology is not None:
             chosen = checked_topology(kind.topology if topology is None else topology, self._comm.size)
             self._topology = {"topology": chosen}
         elif topology is not None:
-            raise TypeError(f"topology: method {self._method!r} has none")
+            raise TypeError(f"topology: expected None, since method {self._method!r} has no topology, got {topology!r}")
         compared = {what: described(chosen) for what, chosen in self._topology.items()}
         return {"method": self._method, **compared}, kind.waits
 
@@ -200,7 +184,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces it with a new one.
         """
         if not self._exchange.is_in:
-            raise RuntimeError("averaging: expected a flush first, as the survivors call it")
+            raise RuntimeError("averaging: call flush() first, as the survivors do")
         averaging: Averaging = self._exchange.averaging
         return averaging
 
@@ -229,8 +213,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Raises
         ------
         RuntimeError
-            A parameter requires gradients now and did not when this optimizer was made. Or a flush reached its time
-            limit and was not repeated. Or this rank replaces a dead one, and the survivors are in another call.
+            A parameter requires gradients that did not when this optimizer was made, a flush reached its time limit and
+            was not repeated, or this rank replaces a dead one while the survivors are in another call.
         ValueError
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
@@ -255,25 +239,25 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def _check_can_step(self) -> None:
         self._check_open()
         if self._ending:
-            raise ClosedError(f"{self._name}: finish or close has begun, and ran into an error: call it again")
+            raise ClosedError(f"{self._name}: finish() or close() ended with an error: call it again")
         if self._is_flushing:
-            raise RuntimeError("a flush ran into its time limit: call flush() again before the next step")
+            raise RuntimeError("a flush reached its time limit: call flush() again before the next step")
         self._operations.check("step")
         if not self._exchange.is_in or self._exchange.settled:
-            raise RuntimeError("step: expected a flush first, as the survivors call it")
+            raise RuntimeError("step: call flush() first, as the survivors do")
         self._look_for_ddp()
         for parameter in parameters_of(self.optimizer.param_groups):
             if parameter.requires_grad and id(parameter) not in self._with_exchange:
                 raise RuntimeError(
-                    f"parameter {self._name_of(parameter)} requires gradients, and did not, or was not "
-                    f"there, when {self._name} was made: finish() it, and make another one, on all ranks"
+                    f"parameter {self._name_of(parameter)} requires gradients, but did not, or did not "
+                    f"exist, when {self._name} was made: finish() it, and make another optimizer, on all ranks"
                 )
 
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
         """Raise `RuntimeError`: the set of exchanged parameters is fixed."""
         raise RuntimeError(
-            f"add_param_group: {self._name} exchanges the parameters that it was made with: finish() it, add the group "
-            "to the wrapped optimizer, and make another one, on all ranks"
+            f"add_param_group: {self._name} exchanges only the parameters that it was made with: finish() it, add the "
+            "group to the wrapped optimizer, and make another optimizer, on all ranks"
         )
 
     # ------------------------------------------------------------------------------------------------ all ranks
@@ -287,14 +271,14 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Parameters
         ----------
         timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+            As for `flush`.
 
         Raises
         ------
         RuntimeError
             A step reached its time limit and was not repeated.
         StallError, ClosedError
-            As `synchronize_parameters`.
+            As for `synchronize_parameters`.
         """
         if not self._finishing:
             self._check_between_steps("finish")

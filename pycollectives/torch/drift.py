@@ -15,7 +15,7 @@ MOST_NAMES = 6
 
 
 def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether one step with the sum of two gradients differs permanently from two steps. Under SGD it fades."""
+    """Whether one step with the sum of two gradients differs permanently from two steps. SGD's difference fades."""
     return not isinstance(optimizer, torch.optim.SGD)
 
 

@@ -55,9 +55,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         Any optimizer except LBFGS, whose steps evaluate the model several times. Its parameters are in host memory or
         on one CUDA device. Move the model to its device first.
     comm
-        A `Communicator`, or an mpi4py communicator. In the second case this optimizer creates a `Communicator` and
-        closes it with itself. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and
-        state from a survivor.
+        A `Communicator`, or an mpi4py communicator. From the latter, this optimizer creates a `Communicator`, which it
+        also closes. With spares or respawn, a rank that replaces a dead one gets parameters, buffers and state from a
+        survivor.
     policy
         When a round may start: an object such as `Quorum(2)`, or its string, such as "quorum:2". Default: once half of
         the ranks have arrived. See docs/semantics.md.
@@ -68,7 +68,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         Divide the sum of gradients by the size of the communicator ("world", as eager-SGD does), or by the number of
         ranks in the round ("contributors").
     bucket_bytes
-        Size in bytes at which a bucket is closed.
+        Size in bytes at which a bucket is full.
     sync_every
         Call `synchronize_parameters` after this many steps. All ranks must then make the same number of steps. None:
         never.
@@ -77,10 +77,10 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         they accumulate over several `backward()` calls without `no_sync`.
     model
         The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
-        buffers `finish` averages. None: the model has none, or each rank keeps its own.
+        buffers `finish` averages. None: the model has no such state, or each rank keeps its own.
     schedulers
-        Learning-rate schedulers of `optimizer`, made before. Ranks get their state together with the optimizer's: from
-        rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
+        Learning-rate schedulers of `optimizer`, already created. Ranks get their state together with the optimizer's:
+        from rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
     broadcast
         Start all ranks with the parameters of rank 0.
     broadcast_state
@@ -96,7 +96,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     timeout
         Limit in seconds for each step, flush and synchronization. None: the communicator's default.
     step_timer
-        A `StepTimer` that records this rank's steps, without the waiting, for `python -m pycollectives advise`. The
+        A `StepTimer` that records this rank's steps, without waiting times, for `python -m pycollectives advise`. The
         first step is not recorded. None: record nothing.
     name
         Name in messages and traces.
@@ -195,8 +195,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         apart = self._arguments.sync_every is None and not isinstance(self._arguments.policy, Full)
         if apart and is_adaptive(self.optimizer) and self._comm.size > 1 and self._comm.rank == 0:
             warnings.warn(
-                f"{self._name}: with {type(self.optimizer).__name__}, parameters differ between ranks, also after a "
-                f"flush, where a rank was late. Pass sync_every=N, which averages them every N steps, or policy='full'",
+                f"{self._name}: with {type(self.optimizer).__name__}, parameters differ between ranks once a rank "
+                f"was late, even after a flush. Pass sync_every=N, which averages them every N steps, or policy='full'",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -222,7 +222,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         MismatchError
             Shapes, dtypes or order of the parameters differ between ranks. No rank keeps the group.
         RuntimeError, StallError, ClosedError
-            As `flush`.
+            As for `flush`.
         """
         self._check_between_steps("add_param_group")
         deadline = Deadline(self._timeout)
@@ -253,7 +253,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         MismatchError
             The unfrozen parameters differ between ranks.
         RuntimeError, StallError, ClosedError
-            As `flush`.
+            As for `flush`.
         """
         self._check_between_steps("add_unfrozen")
         deadline = Deadline(self._timeout)
@@ -268,7 +268,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     # ------------------------------------------------------------------------------------------------ a step
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a block whose `backward()` calls accumulate gradients and contribute nothing, as `no_sync` of DDP."""
+        """Return a context in which `backward()` accumulates gradients and contributes nothing, as DDP's `no_sync`."""
         return self._gradients.no_sync()
 
     @torch.compiler.disable
@@ -281,9 +281,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         Raises
         ------
         RuntimeError
-            Gradients changed after `backward()`. Or a parameter was unfrozen without a call of `add_unfrozen`. Or a
-            `backward()` followed averages that were neither used by `step()` nor dropped by `zero_grad()` of this
-            optimizer.
+            Gradients changed after `backward()`, a parameter was unfrozen without a call to `add_unfrozen`, or a
+            `backward()` followed averages that were neither used by `step()` nor dropped by this optimizer's
+            `zero_grad()`.
         ValueError
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError
@@ -304,7 +304,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Average the gradients and make a step of the wrapped optimizer with them.
+        """Average the gradients and step the wrapped optimizer with them.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         Raises
         ------
         RuntimeError, StallError, ClosedError
-            As `average_gradients`.
+            As for `average_gradients`.
         """
         self._check_open()
         self._operations.check("step")
@@ -408,7 +408,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             self._complete_step(deadline)
 
     def _complete_step(self, deadline: Deadline) -> None:
-        """Flush and average the parameters at the end of a step, as `sync_every` says; collective."""
+        """Flush and average the parameters at the end of a step, as `sync_every` requires; collective."""
         with self._times.waiting():
             self._operations.make("step", deadline, super()._flush, *self._synchronization())
         self._unsynchronized = None
@@ -458,10 +458,10 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     def _check_trainable(self) -> None:
         for parameter in self._gradients.without_bucket(self.optimizer.param_groups):
             if parameter.requires_grad or parameter.grad is not None:
-                what = "requires gradients" if parameter.requires_grad else "has a gradient and requires none"
+                what = "requires gradients" if parameter.requires_grad else "has a gradient that it does not require"
                 raise RuntimeError(
-                    f"parameter {self._name_of(parameter)} {what}, and did not, or was not there, when "
-                    "buckets were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
+                    f"parameter {self._name_of(parameter)} {what}, but is in no bucket: after "
+                    "unfreezing, and before backward(), call add_unfrozen() on all ranks"
                 )
 
     @property
@@ -469,7 +469,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         """False: `GradScaler.step` must unscale `.grad` itself. Raise if `backward()` has contributed already."""
         if self._gradients.on_their_way:
             raise RuntimeError(
-                "GradScaler: backward() has contributed scaled gradients: call average_gradients() before, or make "
+                "GradScaler: backward() has contributed scaled gradients: call average_gradients() first, or make "
                 "EagerOptimizer with overlap=False"
             )
         return False

@@ -22,7 +22,7 @@ class ExactMean:
         self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
         self.rounds.discards = False  # no later mean delivers missing values
         self._round: Round | None = None
-        # in a call that waits for the other ranks; one that replaces a dead rank takes it over
+        # the mean of a call that still waits for other ranks; a rank that replaces a dead one takes it over
         self.computed: Array | None = None
 
     def __call__(self, values: Array, deadline: Deadline) -> Array:

@@ -36,7 +36,7 @@ AveragingT = TypeVar("AveragingT", bound=Averaging)
 StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum | HopCollective | PartialReduce)
 
 NO_END = 1 << 40
-"""Number of iterations without an end: the training loop decides when to stop."""
+"""An unlimited number of iterations: the training loop decides when to stop."""
 
 
 class Exchange(ABC, Generic[AveragingT]):
@@ -57,7 +57,7 @@ class Exchange(ABC, Generic[AveragingT]):
     """The options of the collective that the method accepts."""
 
     averaging: AveragingT  # does the work; under some methods a flush replaces it
-    is_in = False  # this rank has it: not if it replaces a dead one while the survivors flush
+    is_in = False  # this rank has joined it: not yet if it replaces a dead one while the survivors flush
     settled = False  # the flush that is under way has shown the settled model
 
     def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
@@ -71,7 +71,7 @@ class Exchange(ABC, Generic[AveragingT]):
 
     @classmethod
     def check(cls, **options: Any) -> None:
-        """Raise ValueError for an option value that the collective accepts and this method does not."""
+        """Raise ValueError for an option value that the collective accepts but this method does not."""
 
     def join(self) -> None:
         self.averaging = getattr(self._comm, self.service)(self._shown.values, **self._arguments)
@@ -177,7 +177,7 @@ class WithMean(Exchange[AveragingT]):
 
     @staticmethod
     def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
-        """Return the elements of a rank's term of the mean."""
+        """Return the number of elements in a rank's term of the mean."""
         del comm
         return shown.values.size
 
@@ -252,7 +252,7 @@ class Stepwise(WithMean[StepwiseT]):
         """Return this rank's term of the mean, after it has left."""
 
     def _model_of(self, mean: Array) -> Array:
-        """Return the model of the mean of the terms."""
+        """Return the model for the mean of the terms."""
         return mean
 
 
@@ -299,7 +299,7 @@ class Sgp(Stepwise[PushSum]):
     service = "push_sum"
     topology = "one-peer-exponential"
     options = ("overlap", "weights")
-    _started = False  # a step has begun, and not ended
+    _started = False  # a step has begun, but not ended
 
     def after_update(self, deadline: Deadline) -> None:
         """Send shares of the sum, add the shares that have arrived, and show the de-biased model."""
@@ -322,7 +322,7 @@ class Sgp(Stepwise[PushSum]):
 
     @staticmethod
     def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
-        """Add the weight where ranks may die. The survivors' weights do not sum to their number."""
+        """Add the weight if ranks may die, since the survivors' weights do not sum to their number."""
         return shown.values.size + (comm.on_failure == "continue")
 
     def _model_of(self, mean: Array) -> Array:
@@ -405,7 +405,7 @@ class ParameterServer(WithMean[Server]):
         """Raise ValueError for a synchronization in which ranks push models."""
         sync = options.get("sync", "bsp")
         if isinstance(checked_sync(sync), EAMSGD):
-            raise ValueError(f"sync: expected one in which gradients are pushed, got {sync!r}")
+            raise ValueError(f"sync: expected a synchronization in which gradients are pushed, got {sync!r}")
 
     def join(self) -> None:
         """Create the servers with the common model."""
@@ -440,7 +440,7 @@ class ParameterServer(WithMean[Server]):
         self._flushed = False
 
     def equalize(self, deadline: Deadline) -> None:
-        """Show the model with all updates of all ranks; the mean, in case some ranks pull a newer model."""
+        """Show the model with all updates of all ranks, averaged in case some ranks pull a newer model."""
         if not self.settled:
             self._mean(self._shown.values, deadline)
             self.settled = True  # all ranks have flushed

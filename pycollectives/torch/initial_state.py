@@ -118,7 +118,7 @@ class InitialState:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `provide` returned on a survivor."""
+        """Take over the state that `provide` returned on a survivor."""
         from_flat_arrays(self._every_tensor(), state["model"])
         received = ReceivedState(state["optimizer"], self._optimizer, 0, self._schedulers)
         from_flat_arrays(received.tensors, state["state"])

@@ -44,14 +44,14 @@ def increment_version(tensor: torch.Tensor) -> None:
 def why_not_averaged(gradient: torch.Tensor, part: torch.Tensor) -> str | None:
     """Return why a part of a bucket cannot take a gradient, or None."""
     if gradient.layout is not torch.strided:
-        return f"expected a dense one, got layout {gradient.layout}: make its layer with sparse=False"
+        return f"expected a dense gradient, got layout {gradient.layout}: make its layer with sparse=False"
     if gradient.device != part.device or gradient.shape != part.shape:
         return (
             f"expected shape {tuple(part.shape)} on {part.device} as when buckets were made, got "
             f"{tuple(gradient.shape)} on {gradient.device}"
         )
     if not gradient.is_floating_point() or torch.promote_types(gradient.dtype, part.dtype) is not part.dtype:
-        return f"its bucket adds up {part.dtype}, which {gradient.dtype} does not fit into"
+        return f"its bucket adds up {part.dtype}, which cannot hold {gradient.dtype}"
     return None
 
 
@@ -67,7 +67,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
-    """Return True if a gradient, of any strides, has a bucket part's bits once converted to the part's dtype."""
+    """Return True if a gradient of any strides, converted to the dtype of its bucket part, has the part's bits."""
     if gradient.shape != part.shape:
         return False
     if gradient.dtype is part.dtype and gradient.is_contiguous() and not (_is_on_device(part) or gradient.is_neg()):
@@ -124,7 +124,7 @@ class OwnMemory:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int, torch.Tensor]:
-    """Return the address of a tensor's first element, the address behind its last, and the tensor."""
+    """Return the address of a tensor's first element, the address after its last, and the tensor."""
     start = tensor.data_ptr()
     if tensor.is_contiguous():
         return start, start + tensor.nbytes, tensor

@@ -1,4 +1,4 @@
-"""The operations of a call that all ranks make, such as `finish`, one after the other."""
+"""The operations of a call that all ranks make, such as `finish`, one after another."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ def synchronize(name: str, operation: Callable[[Deadline], None], deadline: Dead
         operation(deadline)
     except ClosedError as error:
         raise ClosedError(
-            f"{name}: parameters cannot be synchronized, since a rank has left, by an exception or by fewer steps than "
-            f"sync_every asks of all ({error})"
+            f"{name}: parameters cannot be synchronized, since a rank has left after an exception, or after fewer "
+            f"steps than the others, while sync_every needs the same number on all ranks ({error})"
         ) from None

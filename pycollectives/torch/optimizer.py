@@ -112,7 +112,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @abstractmethod
     def _end_step(self) -> None:
-        """Begin another step; drop averages that no `step()` has used."""
+        """Begin the next step; drop averages that no `step()` has used."""
 
     @abstractmethod
     def _leave(self) -> None:
@@ -141,7 +141,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @contextlib.contextmanager
     def _within(self, deadline: Deadline) -> Iterator[Deadline]:
-        """Apply one deadline to all that the communicator creates or compares in the block."""
+        """Apply one deadline to everything that the communicator creates or compares in the block."""
         with self._times.waiting(), self._comm._context.rendezvous.within(deadline):
             yield deadline
 
@@ -170,7 +170,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         options, waits = check()
         parameters = parameters_of(self.optimizer.param_groups)
         if not any(parameter.requires_grad for parameter in parameters):
-            raise ValueError("optimizer: none of its parameters requires gradients")
+            raise ValueError("optimizer: expected a parameter that requires gradients, got none")
         signature = self._initial.signature(parameters, self._name_of, options)
         check_one_device(parameters)
         check_no_ddp(parameters)
@@ -244,7 +244,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         Raises
         ------
         RuntimeError, StallError
-            As `flush`.
+            As for `flush`.
         ClosedError
             This optimizer is closed, or another rank has left.
         """
@@ -271,14 +271,14 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Flush, then set the buffers of all ranks, such as running statistics, to their mean; collective.
 
         Floating-point buffers are averaged. Other buffers, such as batch counts, get rank 0's values. A buffer that is
-        equal on all ranks does not change: bit for bit for types up to float32.
+        equal on all ranks stays the same, bit for bit for types up to float32.
 
         Parameters
         ----------
         model
             The model with the buffers. None: the model that was given when this optimizer was made.
         timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+            As for `flush`.
 
         Raises
         ------
@@ -288,7 +288,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         MismatchError
             Number, shapes or dtypes of buffers differ between ranks.
         RuntimeError, StallError, ClosedError
-            As `flush`.
+            As for `flush`.
         """
         self._check_between_steps("average_buffers")
         self._make("average_buffers", self._deadline(timeout), *self._means_of_buffers(model))
@@ -314,14 +314,14 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         metric
             A number, or an array of the same shape on all ranks, as for `Communicator.mean`.
         timeout
-            Limit in seconds, by default this optimizer's; `math.inf` for no limit.
+            As for `flush`.
 
         Raises
         ------
         RuntimeError, StallError, ClosedError
-            As `flush`.
+            As for `flush`.
         ValueError, TypeError, BufferError, MismatchError
-            As `Communicator.mean`.
+            As for `Communicator.mean`.
         """
         self._check_between_steps("average")
         means: list[float | Array] = []
@@ -343,7 +343,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         Raises
         ------
         RuntimeError, StallError, ClosedError
-            As `synchronize_parameters`.
+            As for `synchronize_parameters`.
         """
         deadline = self._deadline(timeout)
         if not self._finishing:
@@ -383,7 +383,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         Raises
         ------
         RuntimeError, StallError
-            As `flush`. The optimizer stays open: call `close` again to continue, or `abort`.
+            As for `flush`. The optimizer stays open: call `close` again to continue, or `abort`.
         """
         if self._closed:
             return

@@ -32,7 +32,7 @@ def parameters_of(groups: Iterable[Mapping[str, Any]]) -> list[torch.Tensor]:
 
 
 def name_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, model: torch.nn.Module | None = None) -> str:
-    """Return a parameter's name: from the optimizer, from the model, or else its place."""
+    """Return a parameter's name: from the optimizer, from the model, or from its position."""
     of_model = {} if model is None else {id(each): name for name, each in model.named_parameters()}
     for number, group in enumerate(optimizer.param_groups):
         for place, candidate in enumerate(group["params"]):
@@ -84,8 +84,8 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
     """Raise `TypeError` for a tensor without shape, or one that is not dense in host or CUDA memory."""
     if torch.nn.parameter.is_lazy(tensor):
         raise TypeError(
-            f"{what}: expected one with a shape, got {type(tensor).__name__} of a lazy module: run the model once on "
-            "all ranks, and make the optimizer after that"
+            f"{what}: expected a tensor with a shape, got {type(tensor).__name__} of a lazy module: run the model "
+            "once on all ranks before you make the optimizer"
         )
     if tensor.device.type not in ("cpu", "cuda"):
         raise TypeError(f"{what}: expected memory of the host or of a CUDA device, got device {tensor.device}")
@@ -94,7 +94,7 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
     if overlaps_itself(tensor):
         raise TypeError(
             f"{what}: expected memory for each element, got strides {tensor.stride()} for shape {tuple(tensor.shape)}, "
-            "as of expand(): make it contiguous() before"
+            "as after expand(): make it contiguous() first"
         )
 
 

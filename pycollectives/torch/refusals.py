@@ -80,15 +80,15 @@ def open_optimizers() -> list[Wrapper]:
 def _check_apart(optimizer: torch.optim.Optimizer, other: Wrapper) -> None:
     if optimizer is other.optimizer:
         raise ValueError(
-            f"optimizer: expected one that is not wrapped; this {type(optimizer).__name__} is, by {other.name!r}: use "
-            f"that one, or close() it before{OPEN_ONES}"
+            f"optimizer: expected an unwrapped optimizer, got {type(optimizer).__name__} wrapped by {other.name!r}: "
+            f"use that wrapper, or close() it first{OPEN_ONES}"
         )
     theirs = set(map(id, _trainable(other.optimizer)))
     for parameter in _trainable(optimizer):
         if id(parameter) in theirs:
             raise ValueError(
-                f"optimizer: its parameter {name_of(optimizer, parameter)} is also one of {other.name!r}, which is "
-                f"open: wrap one optimizer with all parameters, or close() the other one before{OPEN_ONES}"
+                f"optimizer: its parameter {name_of(optimizer, parameter)} is also in {other.name!r}, which is open: "
+                f"wrap one optimizer with all parameters, or close() the other one first{OPEN_ONES}"
             )
 
 
@@ -99,7 +99,7 @@ def _trainable(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
     """Raise `TypeError` unless this is an unwrapped optimizer that evaluates the model once per step."""
     if isinstance(optimizer, (torch.optim.LBFGS, WrappedOptimizer)):
-        raise TypeError(f"optimizer: {type(optimizer).__name__} is refused: expected one that uses each gradient once")
+        raise TypeError(f"optimizer: expected one that uses each gradient once, got {type(optimizer).__name__}")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
 
@@ -113,7 +113,7 @@ def check_schedulers(schedulers: Sequence[LRScheduler], optimizer: torch.optim.O
 
 
 def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
-    """Raise `ValueError` for parameters whose gradients torch averages already.
+    """Raise `ValueError` for parameters whose gradients torch already averages.
 
     Parameters do not show it, since the hooks are in C++. If there is a process group, all objects are searched for
     such models.
@@ -126,8 +126,8 @@ def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
             id(one) in ours for one in thing.parameters()
         ):
             raise ValueError(
-                f"optimizer: its parameters are those of a {DDP}, which averages their gradients itself: leave the "
-                "model as it is, and do not wrap it"
+                f"optimizer: its parameters belong to a {DDP}, which averages their gradients itself: do not "
+                "wrap the model"
             )
 
 

@@ -67,22 +67,22 @@ class SamplerArguments(CounterArguments):
         for name, saved in (self.state or {}).items():
             given = getattr(self, name, saved)
             if saved != given:
-                raise ValueError(f"state: expected one of a sampler with {name} {given}, got one with {saved}")
+                raise ValueError(f"state: expected a sampler's state with {name} {given}, got {saved}")
 
 
 class SharedSampler(Sampler[list[int]]):
-    """A batch sampler whose ranks take the next batch of an epoch when they need one; made by all ranks, collective.
+    """A batch sampler whose ranks take the next batch of an epoch when they need one; its creation is collective.
 
-    With `torch.utils.data.DistributedSampler` each rank has an equal share, so an epoch takes as long as the slowest
-    rank needs for its share. Here a rank that is twice as fast takes twice as many batches. Each example is in one
-    batch of an epoch, on one rank. Ranks take different numbers of steps, unless they wait for each other in each step,
-    as under `policy="full"`: call `flush` of the optimizer after each epoch.
+    With `torch.utils.data.DistributedSampler` an epoch takes as long as the slowest rank needs for an equal share. Here
+    a rank that is twice as fast takes twice as many batches. Each example is in one batch of an epoch, on one rank.
+    Ranks take different numbers of steps, unless they wait for each other in each step, as under `policy="full"`: call
+    `flush` of the optimizer after each epoch.
 
-    An epoch ends on a rank when it asks for a batch and none is left. A batch of the next epoch that it gets is kept
-    for that epoch. If an iteration is interrupted, even by `StallError`, the next iteration continues it, without the
-    batches that a `DataLoader` has taken in advance. If a rank dies and the others continue, its last batches are lost.
-    A rank that replaces it calls `set_epoch`. A sampler has no length, since a rank does not know how many batches it
-    will take.
+    An epoch ends on a rank when it asks for a batch and none is left. If it gets a batch of the next epoch instead, it
+    keeps that batch for that epoch. If an iteration is interrupted, even by `StallError`, the next iteration continues
+    it, without the batches that a `DataLoader` has taken in advance. If a rank dies and the others continue, its last
+    batches are lost. A rank that replaces it calls `set_epoch`. A sampler has no length, since a rank does not know how
+    many batches it will take.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class SharedSampler(Sampler[list[int]]):
     drop_last
         Whether to leave out the last batch of an epoch if it is not full.
     state
-        The result of `state_dict` on one rank, the same on all ranks, to continue there.
+        To continue: the result of `state_dict` on one rank, the same on all ranks.
     timeout
         Seconds for each call, creation included; None for the communicator's default, `math.inf` for no limit.
 
@@ -117,7 +117,7 @@ class SharedSampler(Sampler[list[int]]):
     ValueError, TypeError
         An argument is refused.
     MismatchError, StallError, ClosedError, RankFailedError
-        As when a collective is made, and as `SharedCounter.fetch_add`.
+        As for the creation of a collective, and for `SharedCounter.fetch_add`.
 
     >>> import pycollectives as pc
     >>> from torch.utils.data import DataLoader
@@ -185,8 +185,7 @@ class SharedSampler(Sampler[list[int]]):
         """Return the batch with which a later sampler continues, and the settings: its argument `state`.
 
         Between two epochs of this rank it is the first batch of the next epoch. In an epoch it is the first one that no
-        rank has taken, so that batches which ranks have taken and not finished are lost. It differs between ranks: save
-        it on one of them.
+        rank has taken, so that batches in progress are lost. It differs between ranks: save it on one of them.
         """
         of = self._settings
         is_between = self._kept is not None

@@ -35,7 +35,7 @@ class ShownParameters:
         return self._shown.array
 
     def change(self) -> Array:
-        """Return the program's changes since then, such as an optimizer's step; valid until the next call."""
+        """Return the program's changes to `values`, such as an optimizer's step; valid until the next call."""
         self._now.gather()
         change = self._now.array
         return np.subtract(change, self._shown.array, out=change)

@@ -33,7 +33,7 @@ class StepStatistics:
 
     @property
     def mean_missed(self) -> float:
-        """The number of rounds that completed unseen before the round of the last step, averaged over buckets."""
+        """The number of missed rounds before the round of the last step, averaged over buckets."""
         return _mean([bucket.missed for bucket in self._gradients.buckets])
 
 

@@ -23,7 +23,7 @@ class StepTimes:
         self._timer = timer
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a block in which this rank waits."""
+        """Return a context in which this rank waits."""
         return contextlib.nullcontext() if self._timer is None else self._timer.excluded()
 
     def end_step(self) -> None:

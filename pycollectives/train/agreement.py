@@ -1,4 +1,4 @@
-"""Comparisons between ranks before they train: settings, the output folder, and the data and weights they give."""
+"""Comparisons between ranks before they train: settings, the output folder, and the resulting data and weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 LONGEST = 120
-"""Characters of a setting that are compared: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
+"""The most characters of a setting that are compared. Six longer settings, with 4 bytes per character, fit into the
+4096 bytes that ranks exchange."""
 
 
 def require_same_settings(
@@ -27,7 +28,7 @@ def require_same_settings(
 
     Call it before any other communication: if batches or numbers of steps differ, ranks exchange different messages.
     """
-    comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
+    comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: settings depend on it
     of_deaths = {"on_failure": on_failure, "at_least": str(at_least)}
     comm.agree("train", lambda: _Texts({**_asked(settings, resume), **of_deaths}))
     if settings.output is not None:

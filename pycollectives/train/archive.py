@@ -49,7 +49,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     Raises
     ------
     ValueError
-        The file is damaged or missing; the text names the cause.
+        The file is damaged or missing; the error's text names the cause.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

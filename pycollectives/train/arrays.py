@@ -1,4 +1,4 @@
-"""Flat arrays of a replica: NumPy arrays, or PyTorch tensors on a device. Functions that differ between the two.
+"""Functions for the flat arrays of a replica, which are NumPy arrays or, on a device, PyTorch tensors.
 
 Most operators are the same for both, and so are the functions of `module_of`.
 """

@@ -4,7 +4,7 @@
     CHECKPOINT/step-00000120.3/rank-0003.npz
 
 A rank's file has its weights, the state of the model, of the optimizer and of other parts, and the rank's next step,
-which may differ from its neighbor's. `latest` is replaced when the files of all ranks are on the disk. After that, the
+which may differ between ranks. `latest` is replaced when the files of all ranks are on the disk. After that, the
 previous checkpoint is deleted. If a job is killed or a node crashes, one of the two is complete.
 
 If a call fails on one rank, every rank raises an error, so no rank waits for it.
@@ -96,9 +96,9 @@ def load(
 ) -> None:
     """Load a checkpoint of the same parts; collective.
 
-    Another number of ranks may have written it: replicas were equal then. A rank without a file of its own takes
-    another rank's: only the state of its optimizer, and its step, may differ. On all ranks ValueError if its settings
-    differ, it has more steps than this run takes, or a file is damaged or missing.
+    A different number of ranks may have written it, since replicas were equal then. A rank without a file of its own
+    uses another rank's; only its optimizer's state and its step may differ. All ranks raise ValueError if settings
+    differ, the checkpoint has more steps than this run takes, or a file is damaged or missing.
     """
     whole = folder / _together(comm, lambda: _newest_there(folder), by=0)
     _together(comm, lambda: _take_up(whole, comm, training, replica, setting, others))
@@ -115,7 +115,7 @@ def newest(folder: Path) -> str:
 def _newest_there(folder: Path) -> str:
     name = newest(folder)
     if not (folder / name).is_dir() or (folder / name).is_symlink():
-        raise ValueError(f"{folder / 'latest'} names {name!r}, which is not there")
+        raise ValueError(f"{folder / 'latest'} names {name!r}, which does not exist")
     return name
 
 
@@ -179,13 +179,13 @@ def _take_up(
     for key, value in json.loads(json.dumps(dict(setting))).items():
         before = where["setting"].get(key)
         if before != value:
-            raise ValueError(f"{whole} is of a run with {key} = {_typed(before)}, here it is {_typed(value)}")
+            raise ValueError(f"{whole} is from a run with {key} = {_typed(before)}; here it is {_typed(value)}")
     taken, by_speed = where.get("taken", 0), where.get("by_speed")
     if training.by_speed and by_speed and by_speed != training.by_speed:  # batches have another length
         taken = taken // by_speed * training.by_speed
     begun = taken // training.by_speed if training.by_speed else where["number"]
     if begun > training.steps:
-        raise ValueError(f"{whole} is of a run that has taken {begun} steps, here are {training.steps}")
+        raise ValueError(f"{whole} is from a run that has taken {begun} steps; this run takes {training.steps}")
     unpack(file, replica.model, optimizer=replica.optimizer, **others)
     training.number, training.taken, training.settled = where["number"], taken, where["settled"]
 

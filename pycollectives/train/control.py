@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
 
 STOP, FAILED, WAITS = 0, 1, 2
-"""What a message says of its sender: it is to stop, it has left by an exception, or it waits in a barrier."""
+"""The meaning of a message: its sender must stop, has left after an exception, or waits in a barrier."""
 
 NAP_S = 0.001
-"""Between two polls of a rank that waits: MPI would keep its core busy."""
+"""Sleep between two polls of a waiting rank: MPI would keep its core busy."""
 
 ANSWER_S = 0.5
-"""How long before a warning a rank asks who else waits."""
+"""How long before a warning a rank asks which other ranks wait."""
 
 
 class ControlChannel:
     """One rank's end of the channel; made and left collectively. A rank waits for others only in `barrier`.
 
-    A rank that must stop (`is_signalled`), or that leaves the `with` block by an exception, sends a message to the
-    others. They receive it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block
+    A rank that must stop (`is_signalled`), or that leaves the `with` block because of an exception, sends a message to
+    the others. They receive it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block
     together unless one has failed, so a failure of one rank raises an error on every rank.
 
     A rank that waits for long in a barrier notifies the others, and so does every other rank in the barrier. Each of
@@ -54,9 +54,9 @@ class ControlChannel:
         self._is_signalled = is_signalled
         self._stopped = False
         self._failed: set[int] = set()
-        self._barrier = 0  # how many this rank has come to
-        self._told = 0  # the last one that it has told the others of
-        self._waits = np.zeros(self.comm.size, dtype=np.int64)  # the last one that each rank has told of
+        self._barrier = 0  # the number of barriers that this rank has reached
+        self._told = 0  # the last one that it has reported to the others
+        self._waits = np.zeros(self.comm.size, dtype=np.int64)  # the last one that each rank has reported
         self._sent = np.zeros(self.comm.size, dtype=np.int64)  # messages sent to each rank
         self._received = 0
         self._sends: list[MPI.Request] = []
@@ -68,7 +68,7 @@ class ControlChannel:
 
     @property
     def stopped(self) -> bool:
-        """Whether this rank knows that it is to stop; receives nothing."""
+        """Whether this rank knows that it must stop; receives nothing."""
         return self._stopped
 
     def barrier(self) -> None:

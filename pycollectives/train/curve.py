@@ -4,7 +4,7 @@
     FOLDER/00000120.mean.npz the mean model
     FOLDER/points.json       the scores so far
 
-Scoring models at once would delay the steps.
+Models are scored after all steps, which scoring would delay.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Point:
 
 
 class Curve:
-    """The replicas of one training job and their scores. `folder` None: a temporary one, until `close`."""
+    """The replicas of one training job and their scores. `folder`: None for a temporary folder, until `close`."""
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
         self._snapshots = Snapshots(folder, steps_per_epoch)
@@ -71,7 +71,7 @@ class Curve:
         self._snapshots.flush()
 
     def keep_mean(self, name: str, steps: int, elapsed_s: float, arrays: Mapping[str, Any]) -> None:
-        """Keep the mean model after so many steps, unless an earlier run has kept it."""
+        """Keep the mean model after `steps` steps, unless an earlier run has kept it."""
         self._keep_new(f"{name}{MEAN}", steps, elapsed_s, arrays)
 
     def end(self, steps: int, elapsed_s: float) -> None:

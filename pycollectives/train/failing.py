@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 EXTRAS = {"torch": "torch", "sklearn": "train"}
-"""Which extra of this package a module comes with."""
+"""The extra of this package that installs a module."""
 
 READABLE = (ImportError, MemoryError, OSError, ValueError, MismatchError, RankFailedError, StallError, TransportError)
-"""What goes wrong without a defect of this package: a line says it, a traceback would hide it."""
+"""Errors that are not defects of this package: one line explains them better than a traceback."""
 
 PATIENCE_S = 3.0
-"""For the other ranks to fail as well, before a rank that has failed ends the job."""
+"""How long a failed rank waits for the others to fail as well, before it ends the job."""
 
 
 def explain(failures: MPI.Intracomm, error: BaseException) -> None:
     """Print why this rank cannot continue. If other ranks may wait for it indefinitely, end the job.
 
-    An error that all ranks have is printed once. `failures` is a communicator of all ranks with no other use.
+    An error that all ranks raise is printed once. `failures` is a communicator of all ranks with no other use.
     """
     text = _text_of(error)
     from mpi4py import MPI

@@ -1,6 +1,6 @@
 """The mean of all ranks' models at the ends of epochs, on which papers on decentralized methods measure convergence.
 
-During training each rank keeps its own part. Ranks average the parts after all steps, outside of the measured time.
+During training each rank keeps its own part. Ranks average the parts after all steps, outside the measured time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Part = tuple["NDArray[np.float32]", float]
 class Parts:
     """One rank's parts of the mean models.
 
-    A part is of the step in which this rank reached the end of an epoch or, if it made no step then, of an earlier one.
-    A mean model has the time of its last part. `folder` None: a temporary one, until `close`.
+    A part is from the step in which this rank reached the end of an epoch or, if it made no step then, from an earlier
+    one. A mean model has the time of its last part. `folder`: None for a temporary folder, until `close`.
     """
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
@@ -84,7 +84,7 @@ class Parts:
     def _mean(self, comm: MPI.Comm, part: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], float]:
         """Return the mean over ranks, weighted by their shares, and the time of the last part; collective.
 
-        Of integers, such as counts of steps, the largest; arrays of other types are this rank's.
+        Integers, such as counts of steps, take the largest value; arrays of other types stay this rank's.
         """
         share, elapsed_s = part.pop("when").tolist() if part else (0.0, 0.0)
         elapsed_s, total = reduced(comm, elapsed_s, MPI.MAX), reduced(comm, share)

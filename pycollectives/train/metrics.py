@@ -84,7 +84,7 @@ def _size_before(path: Path, first: int) -> int:
 
 
 class Progress:
-    """A bar on a terminal; elsewhere a line ten times in a run. Loss and figures are means over the last steps."""
+    """A bar on a terminal; elsewhere, ten lines in a run. Loss and figures are means over the last steps."""
 
     SMOOTHING = 0.9
 

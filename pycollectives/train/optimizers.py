@@ -27,7 +27,7 @@ class Optimizer(Protocol):
         """The arrays that a checkpoint must hold, by name, not copied."""
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
-        """Take back what `state` returned."""
+        """Load the arrays that `state` returned."""
 
 
 def _checked(rate: float) -> float:
@@ -39,8 +39,8 @@ def _checked(rate: float) -> float:
 class SGD:
     """w -= r (v <- momentum v + gradient + weight_decay w), r = rate * schedule(number).
 
-    With `nesterov`, w -= r (momentum v + gradient + weight_decay w) with the same v: Sutskever et al. 2013, as EAMSGD
-    has it (Zhang et al. 2015, Algorithm 2). Linear in the gradient if momentum and weight decay are 0: one step with a
+    With `nesterov`, w -= r (momentum v + gradient + weight_decay w) with the same v: Sutskever et al. 2013, as in
+    EAMSGD (Zhang et al. 2015, Algorithm 2). Linear in the gradient if momentum and weight decay are 0: one step with a
     sum of gradients then equals several.
     """
 

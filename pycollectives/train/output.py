@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def together(what: str, comm: MPI.Comm, action: Callable[[], T], *, by: int | None = None) -> T:
-    """Run an action on every rank or on one for all; if it fails on a rank, all raise ValueError about `what`."""
+    """Run an action on every rank, or only on rank `by`; if it fails, all ranks raise ValueError about `what`."""
     done, failed, cause = None, None, None
     if by in (None, comm.rank):
         try:
@@ -36,7 +36,7 @@ def together(what: str, comm: MPI.Comm, action: Callable[[], T], *, by: int | No
 
 
 def require_shared(folder: Path, comm: MPI.Comm) -> None:
-    """Make a folder, and check that it is the same for all ranks, and can be written; collective."""
+    """Make a folder, and check that it is the same for all ranks, and writable; collective."""
     token = together("output", comm, lambda: _leave_token(folder), by=0)
     try:
         together("output", comm, lambda: _require_token(folder, token))
@@ -54,14 +54,14 @@ def _leave_token(folder: Path) -> str:
 
 def _require_token(folder: Path, token: str) -> None:
     if not (folder / token).exists():
-        raise ValueError(f"does not see in {folder.absolute()} what rank 0 has written: ranks must share the folder")
+        raise ValueError(f"does not see rank 0's file in {folder.absolute()}: ranks must share the folder")
 
 
 @contextlib.contextmanager
 def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
     """Lock a folder, if there is one, against other training jobs during the block; collective at its beginning.
 
-    Rank 0's process holds the lock. On a file system without locks there is none.
+    Rank 0's process holds the lock. A file system without locks is not protected.
     """
     with contextlib.ExitStack() as stack:
         if folder is not None:
@@ -70,7 +70,7 @@ def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
 
 
 def _lock(folder: Path, until: contextlib.ExitStack) -> None:
-    # Not through a link: what it leads to would be emptied.
+    # Not through a link, whose target would be emptied.
     descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     file = until.enter_context(os.fdopen(descriptor, "r+", encoding="utf-8"))
     try:
@@ -80,5 +80,5 @@ def _lock(folder: Path, until: contextlib.ExitStack) -> None:
         raise ValueError(f"another training job writes into {folder.absolute()}: {file.read()}") from None
     except OSError:  # not every file system has locks
         return
-    file.truncate(0)  # it is not deleted: who has opened it before would lock what is no longer there
+    file.truncate(0)  # not deleted: a process that has opened it would lock a file without a name
     print(f"process {os.getpid()} on {platform.node()}", end="", file=file, flush=True)

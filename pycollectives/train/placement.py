@@ -1,4 +1,4 @@
-"""The place where a job computes: the host, or a CUDA device per rank; and the access of methods to its arrays."""
+"""The place where a job computes, the host or a CUDA device per rank, and how methods access its arrays."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Placement:
 
 
 def _local_rank(comm: MPI.Comm) -> int:
-    """Return the number of this rank among those of its machine; collective."""
+    """Return the number of this rank on its machine; collective."""
     machine = comm.Split_type(MPI.COMM_TYPE_SHARED)
     rank: int = machine.rank
     machine.Free()
@@ -108,10 +108,10 @@ def _count_devices(name: str) -> int:
     import torch
 
     if not torch.backends.cuda.is_built():
-        raise ValueError(f"device {name}: this PyTorch, {torch.__version__}, is built without CUDA")
+        raise ValueError(f"device {name}: PyTorch {torch.__version__} was built without CUDA")
     if not torch.cuda.is_available() or not torch.cuda.device_count():
         why = _why(torch.cuda.init)
-        raise ValueError(f"device {name}: PyTorch {torch.__version__} can use no CUDA device here{why}")
+        raise ValueError(f"device {name}: PyTorch {torch.__version__} cannot use a CUDA device here{why}")
     count: int = torch.cuda.device_count()
     return count
 

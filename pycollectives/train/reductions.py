@@ -1,8 +1,8 @@
 """Collective MPI calls whose result is used only if no rank died in them.
 
-They reduce buffers, for two reasons. In Open MPI 5.0.11 a gather of objects can return another rank's data if a rank
-dies in it, without an error. And mpi4py reduces objects on a communicator of its own, in which a survivor would wait
-indefinitely, because nothing revokes it.
+They reduce buffers, for two reasons. In Open MPI 5.0.11, if a rank dies in a gather of objects, the call can return
+another rank's data without an error. In addition, mpi4py reduces objects on a communicator of its own, in which a
+survivor would wait indefinitely, because nothing revokes it.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def broadcast(comm: MPI.Comm, array: NDArray[Any], root: int = 0) -> None:
 
 
 def check_alive(comm: MPI.Comm) -> None:
-    """Raise an MPI error if MPI reports a death, where the job continues after one; local.
+    """Raise an MPI error if MPI reports a death, in a job that continues after one; local.
 
-    For data that a collective call has returned: in Open MPI 5.0.11 such a call may return without an error, and with
-    wrong data, if a rank dies in it.
+    Call it before you use a collective call's data: in Open MPI 5.0.11, such a call may return wrong data without an
+    error if a rank dies in it.
     """
     if not is_fault_tolerant():
         return

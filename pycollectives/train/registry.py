@@ -71,7 +71,8 @@ def _in_seconds(key: str, value: object) -> tuple[str, object]:
 class Registry:
     """Choices by name: each is "MODULE:ATTRIBUTE", imported only when it is used.
 
-    `aliases` are other names of options. An alias applies if the choice has the option, and none with the alias's name.
+    `aliases` are other names of options. An alias applies if the choice has the option, but no option with the alias's
+    name.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A replica, the part that one rank trains: one step of it, and how it becomes equal to the others."""
+"""A replica, which one rank trains: its steps, and how it becomes equal to the other replicas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Step:
     """The record of one step of a rank; `active`, `late` and `missed` as in `synchronizers.Outcome`."""
 
-    number: int  # steps that the method skips have none
+    number: int  # steps that the method skips have no record
     loss: float  # of this rank's batch, before the update
     compute_s: float  # the passes, the injected load, the update rule
     wait_s: float  # in the method, `Synchronizer.begin` and `update`, without the update rule
@@ -53,7 +53,7 @@ class Replica:
             begun = operator.index(answer)
         except TypeError:
             raise TypeError(
-                f"{self._method}.begin: expected the number of a step, got {answer!r}: no return?"
+                f"{self._method}.begin: expected the number of a step, got {answer!r}: is a return missing?"
             ) from None
         if begun < number:
             raise ValueError(f"{self._method}.begin: expected step {number} or a later one, got {begun}")
@@ -88,9 +88,9 @@ class Replica:
         self._equalize_state(control.comm)
 
     def _equalize_state(self, comm: MPI.Comm) -> None:
-        """Average the model's state beside its weights, such as running statistics; take the largest of counts.
+        """Average the model's state besides its weights, such as running statistics; take the largest count.
 
-        Arrays that are equal on all ranks do not change, such as a mask or a table of positions.
+        Arrays that are equal on all ranks, such as a mask or a table of positions, do not change.
         """
         state = self.model.state()
         replies = gathered(comm, {name: Fingerprint.of(array) for name, array in state.items()})

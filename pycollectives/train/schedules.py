@@ -34,7 +34,7 @@ def warmup(*, epochs: float = 5.0, begin: float = 0.1) -> Schedule:
 
 
 def cosine(*, epochs: float) -> Schedule:
-    """Fall to 0 within so many epochs as half a cosine (Loshchilov and Hutter 2017)."""
+    """Fall to 0 along half a cosine within `epochs` epochs (Loshchilov and Hutter 2017)."""
     _check(epochs)
     return lambda epoch: (1 + math.cos(math.pi * min(1.0, epoch / epochs))) / 2
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 END = "end"
-"""The last name of all: digits go before letters."""
+"""The name that sorts last: digits sort before letters."""
 
 UNFINISHED = "unfinished"
-"""A file that is being written: goes after the last name, so no run keeps it."""
+"""A file that is being written: sorts after the last name, so no run keeps it."""
 
 
 class Snapshots:
-    """The files `NAME.npz` of a folder, in the order of their names. `folder` None: a temporary one, until `close`."""
+    """The files `NAME.npz` of a folder, sorted by name. `folder`: None for a temporary one, until `close`."""
 
     def __init__(self, folder: Path | None, steps_per_epoch: int) -> None:
         self._temporary = None
@@ -35,7 +35,7 @@ class Snapshots:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self._steps_per_epoch = folder, steps_per_epoch
         self._unforced: list[Path] = []
-        self._epochs = 0  # that are over
+        self._epochs = 0  # that have ended
 
     def go_on(self, position: int, newest: str) -> None:
         """Keep only the files up to the name `newest`, and continue from a step."""
@@ -47,7 +47,7 @@ class Snapshots:
         self._unforced = list(self.folder.glob("*.npz")) if self._temporary is None else []
 
     def ends_epoch(self, steps: int) -> bool:
-        """Whether an epoch has ended since the previous call, after so many steps."""
+        """Whether an epoch has ended since the previous call, after `steps` steps."""
         before, self._epochs = self._epochs, steps // self._steps_per_epoch
         return self._epochs > before
 

@@ -49,7 +49,7 @@ class Totals:
         comm.Allreduce(self._of_this_rank, sums)
         any_taken = any_of(comm, bool(taken > self._settled_with))
         if any_taken:
-            self.elapsed_s = reduced(comm, self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
+            self.elapsed_s = reduced(comm, self._clock(), MPI.MAX)  # no rank's metrics have a later time
         self._settled_with = taken  # last: if a rank dies before, the time is taken in the next call
         self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
 
@@ -86,11 +86,11 @@ class Summary:
         Ranks at the end, examples of all ranks in a step, and the steps of each rank, taken or skipped; if time ended
         the training, the most that a rank has reached.
     lost
-        Ranks that have died, by their numbers in the communicator that `run` was given. Figures are of the others.
+        Ranks that have died, by their numbers in the communicator that `run` was given. Figures cover the others.
     epochs
         Epochs that rank 0 has reached.
     elapsed_s
-        Seconds of training, from the first step of each run to its last settling.
+        Seconds of training, from the first step of each run until its replicas were last made equal.
     steps_per_s
         Steps per second, the mean over ranks.
     wait_fraction
@@ -99,16 +99,17 @@ class Summary:
     active, late, missed
         Means of `synchronizers.Outcome` over ranks and steps; `late` is a share of steps.
     skipped
-        The share of steps that the method skipped, as Hop may: of the steps that ranks have reached, in total.
+        The share of steps that the method skipped, as Hop may, among all steps that ranks have reached.
     not_finite
-        Steps, of all ranks together, whose loss was not finite.
+        Steps of all ranks together whose loss was not finite.
     is_same_on_all_ranks
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
-        The scores of rank 0's replica: at the ends of epochs, and at the end. They are made when all steps are taken.
+        The scores of rank 0's replica: at the ends of epochs, and at the end. Models are scored when all steps are
+        taken.
     mean_curve
-        The scores of the mean of all ranks' replicas, or of EAMSGD's center; at each epoch when the last rank had
-        reached its end. The same as `curve` if the method keeps replicas equal, or has a server.
+        The scores of the mean of all ranks' replicas, or of EAMSGD's center, at each epoch when the last rank had
+        reached its end. It equals `curve` if the method keeps replicas equal, or has a server.
     """
 
     finished: bool
@@ -148,7 +149,7 @@ def report(settings: Settings, summary: Summary) -> None:
         table.add_row(name, value)
     Console().print(table)
     if summary.not_finite:
-        text = f"Warning: the loss was not finite in {summary.not_finite} steps, those of all ranks counted."
+        text = f"Warning: the loss was not finite in {summary.not_finite} steps of all ranks together."
         Console(stderr=True, soft_wrap=True).print(text, highlight=False)
 
 

@@ -24,7 +24,7 @@ CAUSED = (MPI.Exception, RankFailedError, StallError, TransportError)
 """Errors that a death may cause before MPI reports it: a survivor that has seen it leaves the others."""
 
 SOON_S = 0.5
-"""In which MPI reports a death after another error, such as one in reading the data of a collective call."""
+"""Seconds in which MPI reports a death after another error, such as one in the data of a collective call."""
 
 
 def require_possible(comm: Communicator) -> None:
@@ -41,8 +41,8 @@ def require_possible(comm: Communicator) -> None:
 def is_death(error: BaseException | None, comm: Communicator, outer: BaseException | None = None) -> bool:
     """Return True if a death in `comm` caused an error, or another error that was being handled when it was raised.
 
-    Waits up to `REPORT_S` seconds for MPI's report where the error does not show it. `outer` is the error that the
-    program was handling before.
+    Waits up to `REPORT_S` seconds for MPI's report if the error does not show it. `outer` is the error that the program
+    was handling before.
     """
     chain = []
     while error is not None and error is not outer:
@@ -57,7 +57,7 @@ def _shows_death(error: BaseException) -> bool:
 
 
 def _is_reported(comm: Communicator, patience: float) -> bool:
-    """Whether MPI reports a death within so many seconds."""
+    """Whether MPI reports a death within `patience` seconds."""
     deadline = time.monotonic() + patience
     while not (dead := comm._engine.acknowledge_failed()):
         if dead is None or time.monotonic() > deadline:

@@ -29,10 +29,10 @@ class AtLeast:
 
 
 Size: TypeAlias = Annotated[int, AtLeast(1)]
-"""How many there are of something of which there must be one."""
+"""A number of things of which there must be at least one."""
 
 Count: TypeAlias = Annotated[int, AtLeast(0)]
-"""How many there are of something."""
+"""A number of things, possibly 0."""
 
 
 class Option(NamedTuple):
@@ -59,7 +59,7 @@ def _kind_of(annotation: Any, names: dict[str, Any]) -> Any:
         return Any
     try:
         return get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), names, include_extras=True)["it"]
-    except NameError:  # imported for type checkers alone
+    except NameError:  # imported only for type checkers
         return Any
 
 
@@ -77,7 +77,7 @@ def check(value: object, kind: Any) -> None:
 
 
 def _alternatives(kind: Any, bounds: list[AtLeast]) -> Iterable[Any]:
-    """Yield the types that a type is a choice of, and append the bounds on it."""
+    """Yield the alternatives of a type, and append its bounds."""
     if get_origin(kind) is Annotated:
         bounds += [one for one in kind.__metadata__ if isinstance(one, AtLeast)]
         yield from _alternatives(kind.__origin__, bounds)
@@ -103,6 +103,6 @@ SIMPLE = {
     bool: _Simple("true or false", lambda value: isinstance(value, bool)),
     int: _Simple("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     float: _Simple("a number", _is_number),
-    str: _Simple("a word (a file that has a number for its name: ./NAME)", lambda value: isinstance(value, str)),
+    str: _Simple("a word (for a file whose name is a number: ./NAME)", lambda value: isinstance(value, str)),
     NoneType: _Simple("nothing", lambda value: value is None),
 }

@@ -22,7 +22,7 @@ def workload_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, see
 
     See `pycollectives.simulation.workload`.
 
-    Load `length`: a step takes `work` seconds in the mean, each batch as long as its longest example.
+    Load `length`: a step takes `work` seconds on average, each batch as long as its longest example.
     """
     require_known(choice)
     if choice.name in WORKLOADS.names:
@@ -46,7 +46,7 @@ def _options(choice: Choice, seed: int) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"load {choice.name!r}: {key}: expected a number, got {value!r}")
     if own := {"ranks", "calls"} & choice.options.keys():
-        raise ValueError(f"load {choice.name!r}: unknown option {min(own)!r}: it is the training's")
+        raise ValueError(f"load {choice.name!r}: unknown option {min(own)!r}: the training sets it")
     return {"work": 0.0, "skew": 0.0, "seed": seed, **choice.options}
 
 
@@ -59,4 +59,4 @@ def _length(batches: Batches, ranks: int, steps: int, *, work: float = 0.0) -> N
 
 
 WORKLOADS = Registry("load", {"trace": f"{__name__}:_trace", "length": f"{__name__}:_length"})
-"""Beside those of `pycollectives.simulation.workload`."""
+"""Loads besides those of `pycollectives.simulation.workload`."""

@@ -44,7 +44,7 @@ SKEW = 2e-3
 FIRST_NAP = 50e-6
 LONGEST_NAP = 400e-6
 IDLE_NAP = 5e-3
-"""Sleep of ranks that take no part in a measurement: they must not use the cores of those that do."""
+"""Sleep of ranks that take no part in a measurement, so that they do not use the cores of ranks that do."""
 
 
 def rank_counts(ranks: int) -> list[int]:
@@ -83,7 +83,7 @@ class Tuning:
     seconds: float  # after which no new cell begins
     schedules: Sequence[str]  # of the engine
     passes: int = MAX_PASSES  # the most
-    # rank 0 calls it: pass, cells that are done, all cells
+    # called on rank 0 with the pass, the cells that are done, and all cells
     on_progress: Callable[[int, int, int], None] = lambda number, done, cells: None
     _seconds: dict[tuple[int, int, bool], dict[Choice, list[float]]] = field(default_factory=dict)
     _ranks_per_machine: int = 0

@@ -33,7 +33,7 @@ def zipline_linear(rows: Rows) -> Barrier:
     ------
     ValueError
         There is no row; or a row is empty, does not increase, or has a NaN or a timestamp beyond 2**62 or half of the
-        largest float. The text names the row.
+        largest float. The error's text names the row.
     TypeError
         The timestamps have another type, or rows have different types.
 
@@ -49,7 +49,7 @@ def zipline(rows: Rows) -> Barrier:
 
 
 def zipline_opt(rows: Rows) -> Barrier:
-    """Return the optimal barrier of `rows` by ZipLineOpt, without some candidates (section 5.3.1): at most O(R n^2)."""
+    """Return the optimal barrier of `rows` by ZipLineOpt, which skips candidates (section 5.3.1): at most O(R n^2)."""
     return Barrier(*extension().zipline_opt(*flattened(rows)))
 
 

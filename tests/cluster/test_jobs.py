@@ -288,7 +288,7 @@ def test_a_job_is_not_queued_again_for_ever(jobs):
     jobs.wait_for_end(job)
     assert jobs.cluster.job(job)["ExitCode"] == "75:0"
     assert jobs.log(job).count("=== queued again") == 1
-    assert "=== not queued again: it has been, 1 times" in jobs.log(job)
+    assert "=== not queued again: the limit of 1 times is reached" in jobs.log(job)
 
 
 # --- Sweeps -----------------------------------------------------------------------------------------------------------

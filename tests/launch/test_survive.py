@@ -89,7 +89,7 @@ def test_other_ways_to_survive_are_measured(tmp_path, baseline):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--baseline", "slow"], "expected of torchft, restart, got 'slow'"),
+        (["--baseline", "slow"], "expected some of torchft, restart, got 'slow'"),
         (["--baseline", "restart"], "--baseline: expected --program optimizer and --what rank"),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_checkpoint_of_fewer_ranks(tmp_path):
     said = ["synchronous", *SMALL, "--output", tmp_path, "--batch", 6]
     assert train(*said, ranks=1).status == 0
     longer = ["--resume", "--epochs", EPOCHS + 1]
-    told(train(*said, *longer, "--batch", 9), "is of a run with batch = 6, here it is 9")
+    told(train(*said, *longer, "--batch", 9), "is from a run with batch = 6; here it is 9")
     assert train(*said, *longer).status == 0
 
 

@@ -135,7 +135,7 @@ def test_ranks_with_different_settings(those, text):
         (["--output", "{folder}", "--resume"], "resume: False on ranks 0-1, True on rank 2"),
         (
             ["--output", "{folder}/other"],
-            "does not see in {folder} what rank 0 has written: ranks must share the folder",
+            "does not see rank 0's file in {folder}: ranks must share the folder",
         ),
     ],
     ids=["no output", "resume", "other folder"],

@@ -217,7 +217,7 @@ def test_arrays_refused():
         with pytest.raises(RuntimeError, match="sum: no result yet"):
             _ = ar.result
         host = comm.partial_allreduce(x.like)
-        with pytest.raises(BufferError, match=r"copy it to the host first; .* made with such an array"):
+        with pytest.raises(BufferError, match=r"copy it to the host first; .* with such an array"):
             host.contribute(x)
         host.close()
         ar.leave()

@@ -44,7 +44,7 @@ def test_a_rank_without_steps(tmp_path):
     if WORLD.rank != WORLD.size - 1:
         with timer:
             pass
-    with pytest.raises(ValueError, match=f"got none of ranks {WORLD.size - 1}$"):
+    with pytest.raises(ValueError, match=f"got none on ranks {WORLD.size - 1}$"):
         timer.save(WORLD, shared_path(tmp_path, "none.csv"))
 
 

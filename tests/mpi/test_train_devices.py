@@ -88,6 +88,6 @@ def test_a_device_that_cannot_be_used_is_an_error_on_all_ranks(comm, output):
     text = "device cuda: model 'mlp' computes with NumPy, on the host"
     refused_everywhere(text, lambda: train(comm, "synchronous", output, device="cuda"))
     if not torch.backends.cuda.is_built():
-        text = r"device cuda: this PyTorch, .*, is built without CUDA"
+        text = r"device cuda: PyTorch .* was built without CUDA"
         refused_everywhere(text, lambda: train(comm, "synchronous", output, **GIVEN, device="cuda"))
     assert not any(output.iterdir())

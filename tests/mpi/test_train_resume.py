@@ -63,4 +63,4 @@ def test_a_job_is_not_resumed_with_other_settings(comm, output):
         refused_everywhere(f"a run with {next(iter(other))} = ", resumed)
     assert train(comm, "synchronous", output, epochs=1, load=ONE_SLOW, resume=True).finished, "a load may change"
     shorter = partial(train, comm, "synchronous", output, resume=True, epochs=0.5)
-    refused_everywhere(f"a run that has taken {STEPS_PER_EPOCH} steps, here are {STEPS_PER_EPOCH // 2}", shorter)
+    refused_everywhere(f"a run that has taken {STEPS_PER_EPOCH} steps; this run takes {STEPS_PER_EPOCH // 2}", shorter)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def together(rank: int, size: int, step: int) -> float:
-    """Nobody is late."""
+    """No rank is late."""
     return 0
 
 
@@ -33,7 +33,7 @@ def one_late(rank: int, size: int, step: int) -> float:
 
 
 def all_late(rank: int, size: int, step: int) -> float:
-    """Every rank is later than the one before it (linear skew)."""
+    """Every rank is later than the previous one (linear skew)."""
     return 1 + rank
 
 
@@ -43,17 +43,17 @@ def alternating(rank: int, size: int, step: int) -> float:
 
 
 def rotating(rank: int, size: int, step: int) -> float:
-    """Another rank is late in each step."""
+    """A different rank is late in each step."""
     return 4 if step % size == rank else 0
 
 
 def never_arrives(rank: int, size: int, step: int) -> float | None:
-    """Rank 0 makes no call at all, unless it is alone."""
+    """Rank 0 makes no call, unless it is the only rank."""
     return None if rank == 0 and size > 1 else 0
 
 
 def uneven(rank: int, size: int, step: int) -> float | None:
-    """Each rank makes fewer calls than the one after it."""
+    """Each rank makes fewer calls than the next one."""
     return 0 if step >= 2 * (size - 1 - rank) else None
 
 
@@ -78,7 +78,7 @@ def play(script: Script, recorder: Recorder, case: Case, unit: float = 0.5e-3) -
 
 
 def random_case(draw: random.Random, size: int, *, calls: int = 10) -> Case:
-    """Return arguments of a collective."""
+    """Return random arguments of a collective."""
     from oracle import Case
 
     op, dtype = draw.choice([("SUM", "int64"), draw.choice(PAIRS)])
@@ -114,7 +114,7 @@ def random_policy(draw: random.Random, size: int) -> pc.policies.Policy:
 
 
 def random_part(draw: random.Random, case: Case, flushes: int) -> list[tuple[str, float]]:
-    """Return what one rank does: calls, delays, unfinished work, with `flushes` flushes between, or an early close."""
+    """Return a rank's actions: calls, delays, unfinished work, with `flushes` flushes between, or an early close."""
     actions: list[tuple[str, float]] = []
     room = case.calls
     closes = draw.random() < 0.2
@@ -136,7 +136,7 @@ def random_part(draw: random.Random, case: Case, flushes: int) -> list[tuple[str
 
 
 def play_actions(actions: list[tuple[str, float]], recorder: Recorder) -> None:
-    """Do what `random_part` returned."""
+    """Perform the actions that `random_part` returned."""
     for kind, pause in actions:
         if kind == "call":
             time.sleep(pause)
@@ -145,7 +145,7 @@ def play_actions(actions: list[tuple[str, float]], recorder: Recorder) -> None:
             recorder.contribute()
             time.sleep(pause)
             recorder.wait()
-        elif kind == "twice":  # before the first is waited for, and perhaps before it is done
+        elif kind == "twice":  # before the wait for the first call, which may not be complete
             recorder.contribute()
             time.sleep(pause)
             recorder.contribute()

@@ -1,4 +1,4 @@
-"""Builds extension modules in C and Cython for tests, against the installed headers."""
+"""Build extension modules in C and Cython for tests, against the installed headers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build(source, folder, *, flags=(), include=None):
 
 
 def built_by_rank_0(rank, sources, limit=120.0):
-    """Build modules on rank 0, once for all jobs of a test run, and return their files on all ranks, which sleep."""
+    """Build modules on rank 0, once for all jobs of a test run, while others sleep; return the files on all ranks."""
     texts = [Path(each).read_bytes() for each in (*sources, Path(pc.get_include()) / "pycollectives.h", __file__)]
     key = hashlib.sha256(b"".join([sys.executable.encode(), *texts])).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"pyc-modules-{os.getuid()}-{key}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_case(comm: pc.Communicator, case: Case, part: Callable[[Recorder], object]) -> dict[int, RoundSeen]:
-    """Let every rank do its part on a new collective, flush, and check the promises; return the rounds."""
+    """Perform every rank's part on a new collective, flush, and check the promises; return the rounds."""
     with comm.partial_allreduce(**case.arguments) as ar:
         recorder = Recorder(comm.rank, ar, case)
         part(recorder)
@@ -27,6 +27,6 @@ def run_case(comm: pc.Communicator, case: Case, part: Callable[[Recorder], objec
 
 
 def run_script(comm: pc.Communicator, script: Script, **arguments: Any) -> dict[int, RoundSeen]:
-    """Let every rank make its calls when the arrival script says so: 8 of them, unless `arguments` say otherwise."""
+    """Make every rank's calls at the times of the arrival script: 8 calls, unless `arguments` has another number."""
     case = Case(size=comm.size, **{"calls": 8, **arguments})
     return run_case(comm, case, lambda recorder: play(script, recorder, case))

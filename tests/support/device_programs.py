@@ -1,4 +1,4 @@
-"""Applications of a partial allreduce whose arrays are on a device: what they give and get is on its streams."""
+"""Applications of a partial allreduce with arrays on a device: contributions and results are on its streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORLD = MPI.COMM_WORLD
 
 @contextlib.contextmanager
 def simulated_device(seed: int, **options: Any) -> Iterator[Simulated]:
-    """A device on which collectives are made; at the end all that they had is freed, and nothing was misused."""
+    """Yield a device for collectives; at the end, all their memory must be freed, without misuse."""
     machine = Simulated(seed, **options)
     machine.driver.use()
     try:
@@ -47,7 +47,7 @@ def simulated_device(seed: int, **options: Any) -> Iterator[Simulated]:
 def device_and_ranks(
     seed: int, ranks_per_node: int | str | None = None, *, progress: str = "thread", **options: Any
 ) -> Iterator[tuple[Simulated, pc.Communicator]]:
-    """A device of this rank's own, made with `options`, and a communicator; in the end the device is empty."""
+    """Yield this rank's own device, made with `options`, and a communicator; at the end, the device must be empty."""
     with (
         simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
         pc.Communicator(WORLD, ranks_per_node=ranks_per_node, timeout=LIMIT, progress=progress) as comm,
@@ -62,7 +62,7 @@ def device_and_node(seed: int, **options: Any) -> contextlib.AbstractContextMana
 
 @contextlib.contextmanager
 def failing_device(seed: int) -> Iterator[Simulated]:
-    """A device whose memory is lost in the end, as that of a device that fails."""
+    """Yield a device whose memory is lost at the end, like the memory of a device that fails."""
     machine = Simulated(seed * WORLD.size + WORLD.rank)
     machine.driver.use()
     yield machine
@@ -70,7 +70,7 @@ def failing_device(seed: int) -> Iterator[Simulated]:
 
 
 class OnDevice:
-    """An array of the application on a device, with the stream that it is worked on."""
+    """An array of the application on a device, with the stream on which the application works."""
 
     def __init__(self, machine: Host, values: np.ndarray, stream: int | None = None):
         self.machine = machine
@@ -92,7 +92,7 @@ class OnDevice:
         }
 
     def write(self, values: np.ndarray) -> None:
-        """Queue it: done late."""
+        """Queue a write, which is done late."""
         self.machine.write(self.handle, self.block.address, np.ascontiguousarray(values, self.like.dtype))
 
     def copy_from(self, array: Any, index: int = 0) -> None:
@@ -102,7 +102,7 @@ class OnDevice:
         self.stream.copy(self.block.address + index * nbytes, interface["data"][0], nbytes)
 
     def get(self) -> np.ndarray:
-        """The values when all work is done."""
+        """Return the values when all work is done."""
         self.machine.finish()
         return self.block.get()
 
@@ -112,8 +112,11 @@ class OnDevice:
 
 
 class DeviceRecorder(Recorder):
-    """As Recorder, of arrays on a device: contributions are made late and overwritten at once, and results are copied
-    by the application's stream, which nobody waits for."""
+    """A Recorder of arrays on a device.
+
+    Contributions are written late and overwritten at once, and results are copied by the application's stream, for
+    which no thread waits.
+    """
 
     def __init__(self, machine: Host, rank: int, ar: pc.PartialAllreduce, case, x: OnDevice):
         super().__init__(rank, ar, case)
@@ -124,7 +127,7 @@ class DeviceRecorder(Recorder):
         self.ar = self  # type: ignore[assignment]
         self._collective = ar
 
-    # What a Recorder calls of its collective:
+    # The calls that a Recorder makes:
 
     def contribute_values(self, values: np.ndarray) -> pc.Request:
         self._x.write(values)
@@ -133,17 +136,17 @@ class DeviceRecorder(Recorder):
         return handle
 
     def contribute(self) -> pc.Request:
-        self._write_down_if_late()  # what was contributed before is handed over by this call
+        self._write_down_if_late()  # this call hands over the previous contribution
         j = self.log.contributions
         self.log.contributions += 1
         handle = self.contribute_values(self.marks.contribution(self.log.rank, j))
         self._open.append((j, handle))
-        if self._draw.random() < 0.5:  # else the engine hands it over, or a later call
+        if self._draw.random() < 0.5:  # otherwise the engine or a later call hands it over
             self._write_down_if_late()
         return handle
 
     def _write_down_if_late(self) -> None:
-        """A late call is given what it missed at once; whether the newest is late is known when it is handed over."""
+        """Record a late call, which receives its missed results at once. Lateness is known only at the handover."""
         if self._open and self._open[-1][1].late:
             self._write_down(*self._open.pop())
 
@@ -159,7 +162,7 @@ class DeviceRecorder(Recorder):
 
     @property
     def result(self) -> np.ndarray:
-        """A row that will have it."""
+        """A row that will receive the result."""
         self._seen.copy_from(self._collective.result, self._number)
         self._number += 1
         return np.array([self._number - 1])
@@ -200,9 +203,9 @@ def random_device_case(draw: random.Random, size: int) -> Case:
 
 
 def play_and_check(machine: Host, comm: pc.Communicator, seed: int, **changes: Any) -> None:
-    """A collective on which each rank plays a random part; the oracle judges the records of all.
+    """Let each rank play a random part on a collective, and check the records of all ranks with the oracle.
 
-    `changes`: of the random `Case`.
+    `changes`: changes to the random `Case`.
     """
     draw = random.Random(seed)  # the same on all ranks
     case, flushes = replace(random_device_case(draw, comm.size), **changes), draw.randint(0, 2)
@@ -223,7 +226,7 @@ PIECES = {"piece_bytes": 64}
 
 
 def cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between nodes, data of a few hundred bytes is copied in pieces, as data of megabytes is."""
+    """Copy data of a few hundred bytes between nodes in pieces, as data of megabytes is copied."""
     whole = PartialAllreduceArguments.for_engine
 
     def cut(self, nodes):
@@ -233,7 +236,7 @@ def cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cut_groups_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same of partial reduces."""
+    """Do the same for partial reduces."""
     whole = PartialReduceArguments.for_engine
 
     def cut(self, nodes):
@@ -243,7 +246,7 @@ def cut_groups_short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call_until_it_fails(ar: pc.PartialAllreduce, x: OnDevice) -> str:
-    """Return what is raised in the end; until then all results are right. `x` has the number of the rank, and 1."""
+    """Return the error that ends the calls; all results before must be right. `x` has the rank's number, and 1."""
     until = time.monotonic() + LIMIT
     while time.monotonic() < until:
         try:

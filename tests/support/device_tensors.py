@@ -1,7 +1,7 @@
-"""Tensors of PyTorch on a simulated device, as far as an `EagerMean` of them is concerned.
+"""PyTorch tensors on a simulated device, for an `EagerMean` of them.
 
-PyTorch cannot use the simulated device: its addresses are none of the host. So tensors stay on the host here, and have
-a double on the device, which they are copied to late, on a stream, before it is contributed.
+PyTorch cannot use the simulated device, whose addresses are not addresses of the host. Tensors therefore stay on the
+host here, and have a copy on the device. They are copied there late, on a stream, before the copy is contributed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def use_tensors_on(machine: Simulated, patch: pytest.MonkeyPatch) -> None:
-    """Let gradients on the host be contributed from a simulated device, and results be read from there."""
+    """Contribute gradients on the host from a simulated device, and read results from there."""
 
     class SimulatedMean(means.DeviceMean):
         def __init__(self, comm: pc.Communicator, like: torch.Tensor, **options: Any) -> None:

@@ -15,13 +15,13 @@ from pycollectives.support.native import core
 HAS_CUDA = hasattr(testing, "SimulatedDriver")
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
 SECONDS = 30
-"""After which work is taken to hang."""
+"""Seconds after which work counts as hung."""
 PER_THREAD_STREAM = 2
 
 
 @functools.lru_cache(maxsize=1)
 def why_no_gpu() -> str:
-    """Empty if there is one."""
+    """Return why there is no GPU; empty if there is one."""
     return str(core.cuda_availability()["reason"])
 
 
@@ -39,18 +39,18 @@ class Host:
         return Block(self, array)
 
     def write(self, stream: int, address: int, array: np.ndarray) -> None:
-        """The caller's own work on its stream."""
+        """Write an array: the caller's own work on its stream."""
         self.executor.new_stream().copy(address, array.ctypes.data, array.nbytes)
 
     def step(self) -> bool:
-        """The device does some work. Whether there was any, as far as can be told."""
+        """Let the device do some work; return whether there was any, as far as is known."""
         return False
 
     def finish(self) -> None:
-        """All work that was queued is done."""
+        """Complete all queued work."""
 
     def end(self) -> None:
-        """Everything is freed."""
+        """Check that everything is freed."""
 
 
 class Simulated(Host):
@@ -59,7 +59,7 @@ class Simulated(Host):
     def __init__(self, seed: int = 0, **options):
         try:
             self.driver = testing.SimulatedDriver(seed, **options)
-        except RuntimeError:  # errors that a test has caught hold the driver that it had
+        except RuntimeError:  # errors that a test has caught keep its driver alive
             gc.collect()
             self.driver = testing.SimulatedDriver(seed, **options)
         self.executor = self.driver.executor()
@@ -77,7 +77,7 @@ class Simulated(Host):
         self.driver.finish()
 
     def end(self) -> None:
-        """Everything is freed, and nothing was misused; nobody may hold what the executor gave."""
+        """Check that everything is freed without misuse; no references to the executor's memory may remain."""
         driver, self.driver, self.executor = self.driver, None, None
         problems = driver.problems()
         assert problems == [], problems
@@ -116,7 +116,7 @@ class Block:
         self._run(self.address, self._like.ctypes.data)
 
     def get(self) -> np.ndarray:
-        """The values as they are when all work on the executor's own stream is done."""
+        """Return the values when all work on the executor's own stream is done."""
         found = np.empty_like(self._like)
         self._run(found.ctypes.data, self.address)
         return found
@@ -134,7 +134,7 @@ class Block:
 
 
 def wait(poll) -> None:
-    """Poll until it is true; the device works meanwhile."""
+    """Poll until the result is true, while the device works."""
     until = time.monotonic() + SECONDS
     while not poll():
         assert time.monotonic() < until, "a hang: polled in vain"

@@ -1,4 +1,4 @@
-"""What tests of `pycollectives.torch` share: a few weights, gradients of one value, ranks as threads."""
+"""Common code of tests of `pycollectives.torch`: a few weights, gradients of one value, ranks as threads."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def backward(parameters, gradient):
 
 
 def meet(comm, why):
-    """Wait for all ranks where a script is made so that none of them waits for another: `preduce` would say "flush"."""
-    del why  # for who reads the script
+    """Wait for all ranks at a place where no rank waits for another in the script: `preduce` would demand a flush."""
+    del why  # for readers of the script
     perform = comm._context.part(ExplicitGroups)._prepared(np.zeros(1), range(comm.size), pc.AVG, None)
     if perform is not None:  # there are other ranks
         perform(caller="preduce", timeout=LIMIT)

@@ -1,8 +1,8 @@
-"""Programs of which each step is a way to make gradients, and plain PyTorch that averages them where they stand.
+"""Programs whose steps are ways to make gradients, and plain PyTorch that averages `.grad` in place.
 
 A way is one step of a program, up to `step()`. It runs with an `EagerOptimizer`, and with a `Synchronous` optimizer.
-Losses are linear in the parameters with whole numbers, so that all sums are exact, and no gradient depends on when an
-average came.
+Losses are linear in the parameters with whole numbers, so that all sums are exact, and no gradient depends on the time
+at which an average arrived.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
 
 
 class Board:
-    """Where ranks, which are threads, exchange objects."""
+    """A place where ranks, which are threads, exchange objects."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -58,7 +58,7 @@ class Board:
 
 
 class Synchronous:
-    """Plain PyTorch: gradients are averaged over ranks where they stand, in `step`; ranks are threads."""
+    """Plain PyTorch: `step` averages `.grad` over ranks in place; ranks are threads."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, rank: int, board: Board) -> None:
         self.optimizer = optimizer
@@ -99,7 +99,7 @@ class Synchronous:
         return contextlib.nullcontext()
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no data is pending."""
 
     def average(self, metric: float) -> float:
         return sum(self._board.exchange(self._rank, metric)) / self._board.size
@@ -132,7 +132,7 @@ class Program:
         self.optimizer = wrap(torch.optim.SGD(self.w, lr=0.5, **options))
 
     def numbers(self, parameter: torch.Tensor, scale: float = 8.0) -> torch.Tensor:
-        """Whole numbers that differ between elements, parameters, ranks, and steps."""
+        """Return whole numbers that differ between elements, parameters, ranks, and steps."""
         place = next(number for number, one in enumerate(self.w) if one is parameter)
         first = 1 + 3 * place + 5 * self.rank + 7 * self.step
         return scale * torch.arange(first, first + parameter.numel(), dtype=torch.float32).view(parameter.shape)
@@ -154,20 +154,20 @@ class Program:
         return (p.grad for p in self.w if p.grad is not None)
 
 
-CHANGED = "was changed after it had been contributed"
+CHANGED = "had contributed it"
 REPLACED = "was replaced after average_gradients"
 NOT_AVERAGED = "is not averaged"
 
 
 @dataclass(frozen=True)
 class Way:
-    """A step of a program, and the error of `step()` where gradients cannot be averaged as they stand."""
+    """A step of a program, and the error of `step()` if its gradients cannot be averaged."""
 
     run: Callable[[Program], None]
     overlapped: str | None = None  # the error if backward has contributed
     error: str | None = None  # without overlap
-    only: int | None = None  # the rank that does it; the others just compute
-    depends_on_averages: bool = False  # so the sum over steps depends on when they come
+    only: int | None = None  # the rank that makes it; the others only compute
+    depends_on_averages: bool = False  # so the sum over steps depends on when averages arrive
 
 
 WAYS: dict[str, Way] = {}
@@ -195,7 +195,7 @@ def after_backward(name: str, change: Callable[[torch.Tensor], Any], *arguments:
 
 
 def replaced(name: str, new: Callable[[torch.Tensor], Any], *arguments: Any, **options: Any) -> None:
-    """Add a way that sets another gradient after backward, made of a parameter."""
+    """Add a way that sets another gradient after backward, made from a parameter."""
 
     def run(c: Program) -> None:
         c.backward()

@@ -236,7 +236,7 @@ def never_cleared(c: Program) -> None:
 
 @way()
 def views_of_one_buffer(c: Program) -> None:
-    """Which the program clears, and never `.grad`."""
+    """The program clears the buffer, and never `.grad`."""
     if c.flat is None:
         c.flat = torch.zeros(sum(p.numel() for p in c.w))
         start = 0
@@ -288,7 +288,7 @@ def by_autograd_grad(c: Program) -> None:
 
 @way()
 def by_autograd_grad_of_a_sum(c: Program) -> None:
-    """Whose gradients are one tensor, or expanded ones."""
+    """The gradients are one tensor, or expanded tensors."""
     for parameter, gradient in zip((c.a, c.b), torch.autograd.grad(((c.a + c.b) * 8).sum(), (c.a, c.b)), strict=True):
         parameter.grad = gradient
 

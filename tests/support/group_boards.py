@@ -1,4 +1,4 @@
-"""The group boards of a node in one process, and ranks that come, copy and go in every order, one step at a time."""
+"""The group boards of a node in one process, and ranks that arrive, copy and leave in every order, step by step."""
 
 import math
 
@@ -25,11 +25,11 @@ class Node:
         self.taken = {}  # ... and after
 
     def read(self, rank):
-        """Return what a rank's values are now."""
+        """Return a rank's current values."""
         return self.values[rank].copy()
 
     def address(self, values):
-        """Return what a board takes for values; None: there are none."""
+        """Return the address of values for a board; None: there are no values."""
         return values
 
     def plan(self, ticket, members, absent=()):
@@ -37,7 +37,7 @@ class Node:
             self.todo[rank].append((ticket, sorted(members), rank in absent))
 
     def step(self, rank):
-        """Begin what is next, or do what can be done; whether this rank has anything to do still."""
+        """Begin the next group, or advance the current one; return whether this rank still has work."""
         if self.running[rank] is None:
             if not self.todo[rank]:
                 return False
@@ -64,7 +64,7 @@ class Node:
         return True
 
     def run(self, rng):
-        """Until nobody has anything to do. Some ranks are drawn seldom, others often."""
+        """Run until no rank has work. Some ranks are drawn seldom, others often."""
         ranks = range(len(self.values))
         weights = [rng.choice([1, 10, 100]) for _ in ranks]
         busy = set(ranks)
@@ -93,7 +93,7 @@ class DeviceNode(Node):
         return None if values is None else values.address
 
     def end(self, rng):
-        """Ranks leave in any order, while work may be under way; nothing is left, and nothing was misused."""
+        """Let ranks leave in any order, maybe during work; check that nothing is left and nothing was misused."""
         ranks = list(range(len(self.values)))
         for _ in range(1_000_000):
             rank = rng.choice(ranks)
@@ -112,7 +112,7 @@ class DeviceNode(Node):
 
 
 def check(node, plan):
-    """All members have the same bits: the reduction of what those gave who were there."""
+    """Check that all members have the same bits: the reduction of the values of the members that took part."""
     for ticket, members, absent in plan:
         present = [rank for rank in members if rank not in absent]
         results = [node.taken[ticket, rank] for rank in present]
@@ -132,7 +132,7 @@ def check(node, plan):
 
 
 def drawn_plan(rng, ranks, groups):
-    """Groups in one order, with gaps in their tickets and members that are absent."""
+    """Draw groups in one order, with gaps in their tickets and members that are absent."""
     ticket, plan = 0, []
     for _ in range(groups):
         ticket += rng.choice([1, 1, 5])

@@ -1,4 +1,4 @@
-"""What must hold of every history of workers and a group generator, and generators that break it on purpose."""
+"""Properties of every history of workers and a group generator, and generators that break them on purpose."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ GENERATORS = {
 
 
 class Watched:
-    """A machine whose grants are checked as they are made: the locks, and who has left."""
+    """A machine whose grants are checked as they are made: their locks, and that no member has left."""
 
     def __init__(self, machine, clock=True):
         self.machine = machine
         self.clock = clock
-        self.running = {}  # by worker: what it was told to perform and has not acknowledged
+        self.running = {}  # by worker: the groups that it must perform and has not acknowledged
         self.left_at = {}  # by worker: groups generated before it left
         self.members = {}
         self.findings = []
@@ -66,7 +66,7 @@ class Watched:
 
 
 def check(events, watched, *, one_group_per_answer):
-    """What is wrong with a history that has come to its end."""
+    """Return the violations in a complete history."""
     found = list(watched.findings)
     asking, performing, newest, left, since = {}, {}, {}, set(), Counter()
     begun = {}
@@ -110,7 +110,7 @@ def check(events, watched, *, one_group_per_answer):
 
 @dataclass
 class Case:
-    """A random history. Everything follows from the seed."""
+    """A random history that depends only on the seed."""
 
     generator: str
     seed: int
@@ -177,7 +177,7 @@ class Granted(NamedTuple):
 class Literal:
     """Section 4.1 of Ripples word for word: a lock vector, a queue of pending groups scanned in order, random groups.
 
-    With the group buffer. `flaw` breaks it on purpose.
+    It has the group buffer. `flaw` breaks it on purpose.
     """
 
     def __init__(self, workers, size, seed, flaw=None):

@@ -1,4 +1,4 @@
-"""What a partial reduce must have made of the weights of all ranks: its groups, one after the other, in float64."""
+"""Replay the effect of a partial reduce on the weights of all ranks: its groups, one after another, in float64."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["Log", "replay"]
 
 @dataclass
 class Log:
-    """One rank's part."""
+    """The record of one rank."""
 
     told: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
     """Groups that answered its calls, by number and members: groups of one step of a rule have one number."""
     seen: list[np.ndarray] = field(default_factory=list)
     """Its weights after each call."""
     has_left_weights: bool = True
-    """Whether it takes part with its last weights after that; else it is absent."""
+    """Whether it takes part with its last weights after that; otherwise it is absent."""
 
 
 def replay(logs: list[Log], update: Callable[[int, int], np.ndarray], start: list[np.ndarray]) -> None:
-    """Fail unless each rank saw the averages of the groups that ranks were told of, in the order of their numbers.
+    """Fail unless each rank saw the averages of the groups that ranks received, in the order of their numbers.
 
-    A rank adds `update(rank, number of its call)` to its weights before a call. Of groups that a rank was not told of
-    it is a member because it had left. If all members had left, nobody was told: then a number is missing, and what the
-    weights of ranks are that have left by then is not known any more.
+    A rank adds `update(rank, number of its call)` to its weights before a call. A rank that did not receive a group is
+    a member because it had left. If all members had left, no rank received the group. A number is then missing, and the
+    weights of the ranks that had left are no longer known.
     """
     weights = [np.asarray(each, np.float64) for each in start]
     calls = [0] * len(logs)
@@ -54,7 +54,7 @@ def replay(logs: list[Log], update: Callable[[int, int], np.ndarray], start: lis
             if number in log.told or log.has_left_weights:
                 given.append(weights[rank])
         average = np.mean(given, axis=0)
-        if np.isnan(average).any():  # what one of them saw, all have
+        if np.isnan(average).any():  # all members have the result that one of them saw
             average = next(logs[rank].seen[calls[rank]] for rank in members[number] if number in logs[rank].told)
         for rank in members[number]:
             weights[rank] = average

@@ -1,4 +1,4 @@
-"""What Hop must do, told from the paper and not from the program: for histories of the simulator."""
+"""The required behavior of Hop, taken from the paper and not from the program, for histories of the simulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Graph:
 
 
 def check_values(history, graph, mode, *, serial, initial, deltas, iterations, skips):
-    """See that each rank has reduced what it had to and nothing else, with the paper's weights, by numbers alone.
+    """Check that each rank has reduced the required updates and no others, with the paper's weights, from values only.
 
     Replays the entries in the order of virtual time: a rank's parameters after each iteration follow from what it has
     received and what the senders sent.
@@ -49,7 +49,7 @@ def check_values(history, graph, mode, *, serial, initial, deltas, iterations, s
 
 
 def check_received(received, rank, k, graph, mode, iterations, newest):
-    """See that Recv(k) had enough, and nothing stale: Fig. 4, line 13; Figs 8 and 9."""
+    """Check that Recv(k) had enough updates, and no stale ones: Fig. 4, line 13; Figs 8 and 9."""
     senders = [sender for sender, _ in received]
     assert senders == sorted(set(senders))
     assert set(senders) <= set(graph.incoming[rank])
@@ -67,10 +67,10 @@ def check_received(received, rank, k, graph, mode, iterations, newest):
 
 
 def standstill(graph, mode, max_ig, stopped, at, iterations, *, serial):
-    """Where every rank is in the end if one computes for ever in iteration `at`: the rules, without any time.
+    """Return where every rank ends if one computes indefinitely in iteration `at`, from the rules without times.
 
-    Without skipping. In the parallel graph that rank has sent the update of iteration `at`, in the serial one it has
-    not (section 3.2).
+    No rank skips. In the parallel graph that rank has sent the update of iteration `at`, in the serial one it has not
+    (section 3.2).
     """
     entered, sent, reduced = ([0] * graph.size for _ in range(3))  # the iteration; how many of the others
 

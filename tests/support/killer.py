@@ -1,7 +1,7 @@
-"""Kills a rank of a job at some moment of what it does, and collects what the others are told.
+"""Kill a rank of a job at some moment, and collect the errors of the other ranks.
 
 python tests/support/killer.py [--kills N] [--at-once N] [--json FILE]
-    prints a table of how soon they were told who died, and writes what each was told
+    prints a table of the times until they knew who died, and writes the error of each
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = [
     "mpi_has_crashed",
 ]
 
-# Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
+# Without the parameter, about one job in fifteen does not end: docs/install.md, "Ranks that may die".
 WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
 WITH_RESPAWN = (*WITH_FAULT_TOLERANCE, "--prtemca", "state_base_recoverable", "1")
-"""Lets new processes die too."""
+"""Lets new processes die as well."""
 
 SHAPES = {"flat": "1", "mixed": "2", "board": "all"}
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
@@ -65,22 +65,22 @@ RANKS = 4
 
 EXIT_TIMEOUT_S = 10.0
 OUTLIVES_S = 8.0
-"""How much later than its limits a process may end, on a busy machine; the launcher too."""
+"""How much later than its limits a process or the launcher may end on a busy machine."""
 
 CRASH = "*** Process received signal ***"
 
 
 def mpi_has_crashed(job: Outcome) -> bool:
-    """Return whether Open MPI 5.0 itself has crashed, as it can while it makes a communicator and a rank dies."""
+    """Return whether Open MPI 5.0 itself has crashed, as it may if a rank dies while a communicator is created."""
     return CRASH in job.err and any(call in job.err for call in ("PMPI_Comm_dup", "ompi_comm_revoke_local"))
 
 
 TOLD_WITHIN_S = 10.0
-"""From the death, where a few jobs share the cores; how fast it is alone is measured (docs/faults.md)."""
+"""Seconds from the death, if a few jobs share the cores; docs/faults.md has the times of a single job."""
 
 
 def check_told(job: Outcome, victim: int, ranks: int = RANKS) -> None:
-    """Fail unless each of the other ranks was told who died, soon, and came to its end."""
+    """Fail unless each of the other ranks soon learned which rank died, and completed its program."""
     for rank in set(range(ranks)) - {victim}:
         seconds, text, *_, end = job.said(rank)
         assert float(seconds.removesuffix(" s")) < TOLD_WITHIN_S, job
@@ -91,9 +91,9 @@ def check_told(job: Outcome, victim: int, ranks: int = RANKS) -> None:
 
 
 def check_shrunk(job: Outcome, victims: tuple[int, ...], ranks: int) -> None:
-    """Fail unless the other ranks of the program shrinks.py came to its end.
+    """Fail unless the other ranks completed the program shrinks.py.
 
-    If Open MPI itself has crashed on further ranks, these are dead, too.
+    If Open MPI itself has crashed on more ranks, these are dead as well.
     """
     left = [rank for rank in range(ranks) if rank not in victims]
     if mpi_has_crashed(job):
@@ -108,7 +108,7 @@ def check_shrunk(job: Outcome, victims: tuple[int, ...], ranks: int) -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """What a survivor was told; `after_s` counts from the death, or from the call that it was told in."""
+    """The error of a survivor; `after_s` counts from the death, or from the call that raised the error."""
 
     error: str | None
     ranks: list[int] | None = None
@@ -126,11 +126,11 @@ class Kill:
 
     @property
     def victim(self) -> int:
-        """Who dies."""
+        """The rank that dies."""
         return random.Random(f"{self}").randrange(RANKS)
 
     def run(self, folder: Path) -> dict[int, Told]:
-        """Run it; what each survivor was told. Fails if a rank does not come to its last line, or lives on after it."""
+        """Run it; return each survivor's error. Fail if a rank does not reach its last line, or lives on after it."""
         how = SIGNALS[self.seed % len(SIGNALS)]
         job = mpirun(
             *(RANKS, "killed_in_phase.py", self.phase, self.victim, int(how), self.seed),
@@ -146,7 +146,7 @@ class Kill:
         for rank in set(range(RANKS)) - {self.victim}:
             said = job.said(rank)
             if not said and self.phase == "communicator" and crashes > 0 and mpi_has_crashed(job):
-                crashes -= 1  # each excuses one rank
+                crashes -= 1  # each accounts for one rank
                 continue
             assert [line.split()[0] for line in said[1:]] == ["end"], f"rank {rank} of {self}: {job}"
             outlived = ended - float(said[1].split()[1])
@@ -157,7 +157,7 @@ class Kill:
 
 
 def outcome(kill: Kill, folder: Path) -> tuple[Kill, list[Told] | str]:
-    """What the survivors were told; or what was wrong with the job."""
+    """Return the errors of the survivors, or the failure of the job."""
     try:
         return kill, list(kill.run(folder).values())
     except (AssertionError, ValueError) as error:
@@ -184,7 +184,7 @@ def machine() -> str:
 
 
 def main() -> None:
-    """Kill, and print the table."""
+    """Kill ranks, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     together = len(PHASES) * len(SHAPES)
     helped = f"a multiple of {together} has all phases and shapes equally"

@@ -1,7 +1,7 @@
-"""Starts programs of several ranks from a test, with the MPI launcher that belongs to this Python.
+"""Start programs of several ranks from a test, with the MPI launcher that belongs to this Python.
 
-Open MPI and MPICH take different options; both are told to run more ranks than there are cores. Every job has a time
-limit of its own, outside of Python: a rank that hangs in MPI would not end otherwise.
+Open MPI and MPICH take different options; both must run more ranks than there are cores. Every job has its own time
+limit outside Python, because a rank that hangs in MPI would not end otherwise.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 PROGRAMS = Path(__file__).parents[1] / "launch" / "programs"
 
 LAUNCHED = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_LOCAL", "HYDRA_", "PYC_")
-"""How the variables begin that a launcher, or our own settings, leave in the environment."""
+"""Prefixes of the variables that a launcher, or our own settings, leave in the environment."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended. 124 or 137 at the outer time limit: it hung. 137 before that: a rank was killed."""
+    """The end of a job. Status 124 or 137 at the outer time limit: it hung. 137 before that: a rank was killed."""
 
     status: int
     out: str = field(repr=False)
@@ -44,7 +44,7 @@ class Outcome:
         return self.status in (124, 137) and self.seconds >= self.limit
 
     def said(self, rank: int) -> list[str]:
-        """Return what a rank printed, by the convention of the programs: lines that begin with "rank R: "."""
+        """Return the output of a rank: the programs begin its lines with "rank R: "."""
         start = f"rank {rank}: "
         return [line.removeprefix(start) for line in self.out.splitlines() if line.startswith(start)]
 
@@ -60,7 +60,7 @@ def launcher() -> tuple[str, ...]:
 
 
 def environment(**changed: str) -> dict[str, str]:
-    """Return the environment of a job: this one's, without what a launcher around this test left in it."""
+    """Return the environment of a job: this one's, without the variables of a launcher around this test."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
     for_open_mpi = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -90,7 +90,7 @@ def run(command: list[str], *, limit: float = 60, env: dict[str, str] | None = N
 def mpirun(
     ranks: int, program: str, *arguments: object, limit: float = 60, options: Sequence[str] = (), **env: str
 ) -> Outcome:
-    """Run a program of tests/launch/programs on `ranks` ranks; it is given their number first. Fails if it hangs.
+    """Run a program of tests/launch/programs on `ranks` ranks; its first argument is their number. Fail if it hangs.
 
     `options` are the launcher's. Five seconds before the limit each rank prints where it is.
     """

@@ -1,4 +1,4 @@
-"""What every model of `pycollectives.train` promises, for the tests of each kind of model.
+"""The contract of every model of `pycollectives.train`, for the tests of each kind of model.
 
 A test file has a fixture `make`, which makes a small data set and a model from a seed, and a subclass of
 `ModelContract` whose name begins with Test.
@@ -10,12 +10,12 @@ import numpy as np
 
 
 def batch_of(data, which=slice(0, 8)):
-    """The arrays of some training examples."""
+    """Return the arrays of some training examples."""
     return tuple(array[which] for array in data.train)
 
 
 def step(model, batch, rate=0.05):
-    """Take a step of gradient descent; the loss before it."""
+    """Take a step of gradient descent; return the loss before it."""
     loss = model.forward(*batch)
     model.backward()
     model.weights -= rate * model.gradient

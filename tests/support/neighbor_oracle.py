@@ -1,4 +1,4 @@
-"""What neighbors have after each step, computed from all ranks' models at once, and random graphs to compare on."""
+"""The models of neighbors after each step, computed from all ranks' models at once, and random graphs for tests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 import pycollectives as pc
 
 SHAPES = [1, 2, "all"]
-"""Of nodes: messages only, nodes of two, one node."""
+"""Ranks per node: messages only, nodes of two, one node."""
 
 
 def d_psgd(models, graph, weights, steps_of):
-    """The model of each rank after each of its steps: x = W x, where the weight of ranks that left stays with the own.
+    """Return the models of each rank after each step: x = W x, where a rank keeps the weight of ranks that left.
 
-    `steps_of[r]`: how many steps rank r makes. Sums are computed as the library says: in float32 for 16-bit floats, in
-    the order own, neighbors ascending. So the bits are the same.
+    `steps_of[r]`: the number of steps of rank r. Sums are computed as in the library, in float32 for 16-bit floats, in
+    the order own value, neighbors ascending, so that the bits are the same.
     """
     wide = np.promote_types(models[0].dtype, np.float32) if models[0].dtype.kind == "f" else np.dtype(np.float32)
     now = list(models)
@@ -44,11 +44,11 @@ def ranks_in(step, steps_of):
 
 
 def push_sum(models, graph, steps_of, *, overlap=0, changes=None):
-    """The sums and weights of each rank after each of its steps, and in the end with what is on its way to it.
+    """Return the sums and weights of each rank after each step, and at the end, including the shares in flight.
 
-    `changes[rank][step]` is added to a rank's sum before it gives shares of it. What is meant for a rank that does not
-    take part in the step returns to its sender, as the buffer of that step is to be used again: `1 + overlap` later.
-    Float64. Returns (history, finals), of arrays with the weight as last element.
+    `changes[rank][step]` is added to a rank's sum before it sends shares. A share for a rank that does not take part in
+    the step returns to its sender when the buffer of that step is used again, `1 + overlap` steps later. Float64.
+    Returns (history, finals), whose arrays have the weight as their last element.
     """
     now = [np.append(model.astype(np.float64), 1.0) for model in models]
     shown: list[dict[int, np.ndarray]] = []
@@ -86,7 +86,7 @@ def push_sum(models, graph, steps_of, *, overlap=0, changes=None):
 
 
 def random_graph(rng, size, *, symmetric=False):
-    """A graph that changes: of one to three steps, each with edges at random, the first with a ring besides."""
+    """Return a graph of one to three steps, each with random edges, the first also with a ring."""
     steps = []
     for step in range(rng.integers(1, 4)):
         chosen = rng.random((size, size)) < rng.choice([0.2, 0.5, 0.9])

@@ -1,4 +1,4 @@
-"""Cases that are left to `make nightly`."""
+"""Cases that only `make nightly` runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def nightly_unless(in_ci: Callable[[Case], bool], cases: Iterable[Case]) -> list
 
 
 def in_turn(cases: Sequence[object], others: Sequence[object]) -> list[object]:
-    """Return each case with each of the others. CI takes them in turn, until it has had all of both."""
+    """Return each case with each of the others. CI takes them in rotation, until it has used all of both."""
     pairs = [(*_values(case), other) for case in cases for other in others]
     turns = range(max(len(cases), len(others)))
     in_ci = {turn % len(cases) * len(others) + turn % len(others) for turn in turns}

@@ -1,9 +1,9 @@
-"""What a partial allreduce promises (docs/semantics.md), checked on the records of all ranks after a run.
+"""The promises of a partial allreduce (docs/semantics.md), checked on the records of all ranks after a run.
 
 The oracle is multiplicity. Contribution j of rank r is a vector with a *mark* in element (r, j) and a neutral value
-everywhere else, so the result of a round says which contributions are in it, and how often: whatever the reduction, the
-element type and the policy. `Recorder` makes such calls on one rank and writes down what they returned; `check` takes
-the records of all ranks. Nothing here communicates: gathering the records is the caller's.
+everywhere else, so the result of a round shows which contributions are in it, and how often, for every reduction,
+element type and policy. `Recorder` makes such calls on one rank and records their results; `check` takes the records of
+all ranks. Nothing here communicates: the caller gathers the records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Case:
-    """What is called: the arguments of the collective, and how many contributions there is room for."""
+    """The arguments of the collective, and the most contributions of a rank."""
 
     size: int
     calls: int
@@ -39,7 +39,7 @@ class Case:
     activation: str = "auto"
     algorithm: str = "auto"
     tiles: int = 1
-    """How often the marks are repeated, to make the payload longer."""
+    """The number of repetitions of the marks, which make the payload longer."""
 
     @property
     def count(self) -> int:
@@ -65,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Reply:
-    """What one call returned, and the result that stood there afterwards."""
+    """The return value of one call, and the result afterwards."""
 
     contribution: int | None  # None: a flush
     late: bool
@@ -88,19 +88,19 @@ class Log:
     contributions: int = 0
     replies: list[Reply] = field(default_factory=list)
     closed: bool = False
-    """Without a flush after the last contribution: what waits is still delivered, to the others."""
+    """The rank left without a flush after its last contribution: pending data is still delivered to the others."""
 
 
 @dataclass
 class RoundSeen:
-    """One round, as all ranks that were given it describe it."""
+    """One round, as described by all ranks that received it."""
 
     round: int
     contributors: tuple[int, ...]
     initiator: int
     active: int
     flush: bool = False
-    result: np.ndarray | None = None  # of this round alone
+    result: np.ndarray | None = None  # of only this round
     contents: frozenset[tuple[int, int]] | None = None  # (rank, contribution)
 
 
@@ -116,7 +116,7 @@ class Marks:
         self.case = case
         self.dtype = checked_dtype(case.dtype)
         integer = np.issubdtype(self.dtype, np.integer)
-        # Under AVG an integer mark must survive a division that rounds towards zero.
+        # Under AVG an integer mark must survive a division that rounds toward zero.
         self.neutral, self.mark = {
             "SUM": (0, 1),
             "AVG": (0, 100 if integer else 1),
@@ -165,10 +165,10 @@ def _where(strange: np.ndarray, values: np.ndarray) -> dict[tuple[int, int], flo
 
 
 class Recorder:
-    """One rank's calls on one collective, written down.
+    """Makes and records one rank's calls on one collective.
 
-    Every contribution is overwritten as soon as it has been handed over, and every result is kept with a copy: the
-    promise of stability is part of every test that records.
+    Every contribution is overwritten once it is handed over, and every result is kept with a copy, so that every test
+    that records also checks stability.
     """
 
     def __init__(self, rank: int, ar: pc.PartialAllreduce, case: Case, *, limit: float = LIMIT) -> None:
@@ -191,14 +191,14 @@ class Recorder:
         x = self.marks.contribution(self.log.rank, j)
         handle = self.ar.contribute(x)
         x.view(np.uint8)[:] = 0x5A
-        if handle.late:  # it is given what it missed at once
+        if handle.late:  # it receives the missed results at once
             self._write_down(j, handle)
         else:
             self._open.append((j, handle))
         return handle
 
     def wait(self) -> None:
-        """Wait for everything that is open: the newest first, so that it is given the rounds of the older ones too."""
+        """Wait for all open calls: the newest first, so that it also receives the rounds of the older ones."""
         while self._open:
             self._write_down(*self._open.pop())
 
@@ -209,16 +209,16 @@ class Recorder:
         return self.log.replies[-1]
 
     def close(self) -> None:
-        """Leave for good, without a flush."""
+        """Leave permanently, without a flush."""
         self.wait()
         self.ar.leave()
         self.log.closed = True
 
     def finished(self) -> Log:
-        """Return the record; fails if a result changed after it was given."""
-        assert not self._open, "contributions that nobody waited for"
+        """Return the record; fail if a result changed after its delivery."""
+        assert not self._open, "contributions without a wait"
         for result, copy in self._kept:
-            assert result.tobytes() == copy.tobytes(), "a result changed after it had been given (torn read)"
+            assert result.tobytes() == copy.tobytes(), "a result changed after its delivery (torn read)"
         return self.log
 
     def _write_down(self, j: int, handle: pc.Request) -> None:
@@ -236,9 +236,9 @@ class Recorder:
 
 
 def check(case: Case, logs: Sequence[Log], *, flushed: bool = True) -> dict[int, RoundSeen]:
-    """Check every promise that the records can show; return the rounds.
+    """Check every promise that is visible in the records; return the rounds.
 
-    `flushed`: the run ended with a flush of every rank, or with ranks that had closed: nothing waits any more.
+    `flushed`: the run ended with a flush of every rank, or with ranks that had closed, so that no data is pending.
     """
     assert [log.rank for log in logs] == list(range(case.size))
     for log in logs:
@@ -256,7 +256,7 @@ def check(case: Case, logs: Sequence[Log], *, flushed: bool = True) -> dict[int,
 
 @dataclass(frozen=True)
 class Given:
-    """What one call was given: the rounds `first` to `last`, of which it returned `reply.round`."""
+    """The rounds that one call received, `first` to `last`; it returned `reply.round`."""
 
     reply: Reply
     first: int
@@ -264,12 +264,12 @@ class Given:
 
     @property
     def alone(self) -> bool:
-        """Whether the result is that of one round, under "sum" too."""
+        """Whether the result belongs to only one round, under "sum" as well."""
         return self.first == self.last
 
 
 def _given(log: Log) -> Iterable[Given]:
-    """Yield the calls that were given rounds that no call before had, with these rounds."""
+    """Yield the calls that received rounds that no earlier call had, with these rounds."""
     first = 0
     for reply in log.replies:
         if reply.round >= first:
@@ -278,10 +278,10 @@ def _given(log: Log) -> Iterable[Given]:
 
 
 def _check_order(case: Case, log: Log) -> None:
-    """No round is returned twice, none is skipped unsaid, and `overrun` says when there were too many."""
+    """No round is returned twice or skipped without a count, and `overrun` reports when there were too many."""
     first = 0
     for reply in log.replies:
-        if reply.round < first:  # completed together with an earlier call, or given by a later one
+        if reply.round < first:  # completed together with an earlier call, or delivered by a later one
             assert reply.contribution is not None, f"a flush returned an old round: {log.rank} {reply}"
             assert not reply.late, f"a late call returned an old round: {log.rank} {reply}"
             assert reply.missed == 0, f"rounds counted as missed twice: {log.rank} {reply}"
@@ -307,7 +307,7 @@ def _check_agreement(case: Case, logs: Sequence[Log]) -> dict[int, RoundSeen]:
             seen.flush |= reply.contribution is None
             new = given.get(id(reply))
             if new is None or (case.missed == "sum" and not new.alone) or not reply.contributors:
-                continue  # the result there is not of this round, or not of this round alone, or there is none
+                continue  # there is no result of only this round
             if seen.result is None:
                 seen.result = reply.result
             assert seen.result.tobytes() == reply.result.tobytes(), f"results differ: {_difference(log, reply, seen)}"
@@ -338,7 +338,7 @@ def _check_exactness(case: Case, rounds: dict[int, RoundSeen]) -> None:
 def _check_deliveries(
     case: Case, logs: Sequence[Log], rounds: dict[int, RoundSeen], *, flushed: bool
 ) -> dict[tuple[int, int], int]:
-    """Promise 3: what was contributed is in one round; which, by (rank, contribution)."""
+    """Promise 3: each contribution is in one round; return the round by (rank, contribution)."""
     delivered: dict[tuple[int, int], int] = {}
     for seen in sorted(rounds.values(), key=lambda seen: seen.round):
         for which in seen.contents or ():
@@ -346,7 +346,7 @@ def _check_deliveries(
             delivered[which] = seen.round
     contributed = {(log.rank, j) for log in logs for j in range(log.contributions)}
     assert set(delivered) <= contributed, f"delivered, never contributed: {set(delivered) - contributed}"
-    # After the last rank has closed no rank is left to get it.
+    # After the last rank has closed, no rank is left to receive it.
     complete = flushed and not all(log.closed for log in logs)
     complete = complete and all(seen.contents is not None for seen in rounds.values())
     complete = complete and len(rounds) == 1 + max(rounds, default=-1)
@@ -359,7 +359,7 @@ def _check_deliveries(
     if case.late == "replace":
         ranks = [Counter(r for r, _ in seen.contents or ()) for seen in rounds.values()]
         assert all(n == 1 for counter in ranks for n in counter.values()), "a replaced contribution was delivered"
-    held = case.max_staleness is not None or isinstance(case.policy, pc.Full)  # what a round is held for is not late
+    held = case.max_staleness is not None or isinstance(case.policy, pc.Full)  # data that a round waits for is not late
     if case.late == "drop" and not held:
         late = {
             (log.rank, reply.contribution)
@@ -374,17 +374,17 @@ def _check_deliveries(
 def _check_own_account(
     logs: Sequence[Log], rounds: dict[int, RoundSeen], delivered: dict[tuple[int, int], int]
 ) -> None:
-    """`included`, `staleness` and `active` say of this rank's data what the contents say; next-round delivery."""
+    """`included`, `staleness` and `active` agree with the contents about this rank's data; next-round delivery."""
     for log in logs:
-        # Rounds that had completed when a contribution was handed over. Unknown where a call returned a newer round
-        # than the one that it waited for, or a late call than there was then, because nobody had looked in time.
+        # Rounds that had completed when a contribution was handed over. Unknown if a call returned a newer round than
+        # it waited for, or a late call a newer round than existed then, because no rank had looked in time.
         handed = {
             reply.contribution: reply.round + 1 if reply.late else reply.round
             for reply in log.replies
             if reply.contribution is not None and (not reply.overrun if reply.late else reply.missed == 0)
         }
         for (rank, j), at in delivered.items():
-            if rank == log.rank and j in handed:  # promise 5: what was handed over is in the next round
+            if rank == log.rank and j in handed:  # promise 5: data that was handed over is in the next round
                 assert at - handed[j] in (0, 1), f"contribution {j} of rank {rank}, of {handed[j]}, came in round {at}"
         for reply in log.replies:
             contents = rounds[reply.round].contents
@@ -419,7 +419,7 @@ def _check_own_account(
 
 
 def _check_sums(case: Case, logs: Sequence[Log], rounds: dict[int, RoundSeen], *, flushed: bool) -> None:
-    """Under "sum" every rank is given every round exactly once: its running total is the sum of all contributions."""
+    """Under "sum" every rank receives every round exactly once: its running total is the sum of all contributions."""
     contributed = np.zeros((case.size, case.calls))
     for log in logs:
         contributed[log.rank, : log.contributions] = 1
@@ -442,7 +442,7 @@ def _check_sums(case: Case, logs: Sequence[Log], rounds: dict[int, RoundSeen], *
 
 
 def _present(log: Log, rounds: dict[int, RoundSeen]) -> set[int]:
-    """Return rounds that completed while this rank had surely not left: up to its last call before each flush."""
+    """Return rounds that completed while this rank had certainly not left: up to its last call before each flush."""
     present: set[int] = set()
     begin = end = 0
     for reply in log.replies:
@@ -455,7 +455,7 @@ def _present(log: Log, rounds: dict[int, RoundSeen]) -> set[int]:
 
 
 def _check_policy(case: Case, logs: Sequence[Log], rounds: dict[int, RoundSeen]) -> None:
-    """Promise 4: who has arrived when a round starts, while nobody has left."""
+    """Promise 4: the ranks that have arrived when a round starts, while no rank has left."""
     everybody = set.intersection(*(_present(log, rounds) for log in logs))
     for number in everybody & set(rounds):
         seen = rounds[number]
@@ -467,7 +467,7 @@ def _check_policy(case: Case, logs: Sequence[Log], rounds: dict[int, RoundSeen])
         elif isinstance(case.policy, pc.policies.AllOf):
             assert seen.active >= case.policy.m, f"fewer arrivals than the {case.policy.m} designated: {seen}"
         elif isinstance(case.policy, pc.Full):
-            assert seen.contributors == tuple(range(case.size)), f"a synchronous round without everybody: {seen}"
+            assert seen.contributors == tuple(range(case.size)), f"a synchronous round without all ranks: {seen}"
 
 
 def _check_bounded_staleness(

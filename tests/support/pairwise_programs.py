@@ -1,4 +1,4 @@
-"""A pairwise averaging whose averages come in a known order: models have the same bits wherever they are."""
+"""A pairwise averaging whose averages have a known order: models have the same bits on the host and on a device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 150
 
 
 def check_bits(machine: Host, comm: pc.Communicator, dtype: str, acceleration: str | None) -> None:
-    """The same program on the host and on the device."""
+    """Run the same program on the host and on the device, and compare the bits."""
     rng = np.random.default_rng(comm.rank)
     like = values_of_any_size(rng, dtype)
     deltas = [values_of_any_size(rng, dtype) for _ in range(3 * comm.size)]
@@ -45,7 +45,7 @@ def check_bits(machine: Host, comm: pc.Communicator, dtype: str, acceleration: s
 
 
 def values_of_any_size(rng: np.random.Generator, dtype: str) -> np.ndarray:
-    """Each element of a size of its own, the same in all arrays: a third are subnormal or nearly; sums are finite."""
+    """Return elements of different magnitudes, the same in all arrays: a third are nearly subnormal; sums finite."""
     limits = np.finfo(dtype)
     smallest, largest = int(limits.minexp), int(limits.maxexp) - 6
     exponents = np.where(np.arange(COUNT) % 3, np.linspace(smallest, largest, COUNT), smallest - np.arange(COUNT) % 20)
@@ -60,7 +60,7 @@ def play_in_turns(
     put: Callable[[np.ndarray], Any],
     out: Any,
 ) -> None:
-    """Ranks apply one after another, and average once with the next neighbor; `out` is the model in the end."""
+    """Apply and average once with the next neighbor, one rank after another; `out` is the final model."""
     graph = model.topology
     sides = graph.sides() if graph.is_bipartite else None
     has_one_on_node = any(comm.nodes[other] == comm.nodes[comm.rank] for other in graph.in_neighbors(comm.rank))

@@ -1,7 +1,7 @@
-"""Plans of all ranks, looked at and written in Python.
+"""Plans of all ranks, examined and written in Python.
 
-The algorithms here are right, and take what a mutant needs to be wrong as a keyword (tests/plan/test_mutants.py). They
-are no copies of the engine's: the checker must pass them for its rejections to mean anything.
+The algorithms here are correct, and take the flaw of a mutant as a keyword (tests/plan/test_mutants.py). They are not
+copies of the engine's algorithms: the checker must pass them for its rejections to mean anything.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def staged(algorithm: str, size: int, count: int, piece: int) -> list[core.Sched
 
 
 def asked_to_start(starters: Iterable[int], activation: str) -> list[int]:
-    """Who fires its trigger: in a tree, whoever starts asks another rank to start too, up to the root."""
+    """Return the ranks that fire their trigger: in a tree, a rank that starts asks another one, up to the root."""
     asked = set(starters)
     if activation.startswith("tree"):
         for rank in set(asked):
@@ -45,7 +45,7 @@ def asked_to_start(starters: Iterable[int], activation: str) -> list[int]:
 
 
 def written(build: Callable[..., Any], size: int, count: int, **flaw: Any) -> list[core.Schedule]:
-    """The plans of an allreduce build(s, source, into, **flaw)."""
+    """Return the plans of an allreduce build(s, source, into, **flaw)."""
     plans = []
     for rank in range(size):
         s = core.ScheduleBuilder(rank, size)
@@ -59,7 +59,7 @@ def edges(plan: core.Schedule) -> set[tuple[int, int]]:
 
 
 def reachable(plan: core.Schedule) -> list[set[int]]:
-    """For every op the ops that wait for it, directly or not."""
+    """Return, for every op, the ops that wait for it, directly or indirectly."""
     ops = plan.ops
     after: list[set[int]] = [set() for _ in ops]
     for op in reversed(ops):  # edges point forward
@@ -69,7 +69,7 @@ def reachable(plan: core.Schedule) -> list[set[int]]:
 
 
 def messages(plans: list[core.Schedule]) -> dict[tuple[int, int], tuple[int, int]]:
-    """(sender, send op) -> (receiver, receive op): the n-th send to a peer meets its n-th receive."""
+    """Return (sender, send op) -> (receiver, receive op): the n-th send to a peer matches its n-th receive."""
     sends = defaultdict(list)
     receives = defaultdict(list)
     for plan in plans:
@@ -187,7 +187,7 @@ def halving(s, source, into, *, keeps="the other half", shares="what it has"):
 
 
 def star(s, source, into, *, copies="first", broadcast="same order"):
-    """Everybody sends to rank 0, which reduces and sends the result back in two halves."""
+    """Every rank sends to rank 0, which reduces and sends the result back in two halves."""
     middle = (into.count + 1) // 2
     halves = [into.part(0, middle), into.part(middle, into.count - middle)]
     if copies == "first":

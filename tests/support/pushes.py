@@ -1,4 +1,4 @@
-"""What tests wait for that concerns the pushes of other ranks to a parameter server."""
+"""Waits of tests for the pushes of other ranks to a parameter server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIMIT = 30.0
 
 
 def wait_for_pushes(ps, rank, pushes):
-    """Until so many of a rank have their place in the order."""
+    """Wait until this number of a rank's pushes have their place in the order."""
     end = time.monotonic() + LIMIT
     while ps.server_statistics(timeout=LIMIT).workers[ps.workers.index(rank)].pushes < pushes:
         assert time.monotonic() < end

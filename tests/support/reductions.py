@@ -1,4 +1,4 @@
-"""Which reductions are tried on which element types where trying all of them would take long."""
+"""The reductions and element types to test if testing all of them would take long."""
 
 from __future__ import annotations
 

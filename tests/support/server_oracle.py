@@ -1,7 +1,7 @@
-"""What must hold of every history of a simulated parameter server, and a script of one at random.
+"""Properties of every history of a simulated parameter server, and random scripts.
 
-Whatever the synchronization: each gradient is used once, discarded, or left in an accumulator; an update adds exactly
-what it says; nobody waits for ever; who is missing has been silent for as long as was said.
+Under every synchronization, each gradient is used once, discarded, or left in an accumulator; an update adds exactly
+its terms; no worker waits indefinitely; a missing worker has been silent for as long as the rule requires.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Script:
     latency: float = 0.0
 
     def __post_init__(self):
-        """Fill in: everybody makes all pushes, of values that tell them apart."""
+        """Fill in defaults: every worker makes all pushes, with distinct values."""
         columns = self.columns
         self.values = self.values or [[w * columns + j + 1 for j in range(columns)] for w in range(self.workers)]
         self.pushes = self.pushes or [columns] * self.workers
@@ -40,12 +40,12 @@ class Script:
 
     @property
     def is_complete(self):
-        """Whether all workers are there until they have made their pushes, as many each."""
+        """Whether all workers stay until they have made their pushes, the same number each."""
         return not self.absences and len(set(self.pushes)) == 1 and min(self.vanishes) >= self.columns
 
 
 def run(sync, script, *, stuck=""):
-    """Return a history, with what must hold of every one checked; `stuck`: the workers that wait for ever."""
+    """Return a history after checking the properties of every history; `stuck`: the workers that wait indefinitely."""
     history = core.simulate_server(
         sync=sync.engine_arguments(),
         workers=script.workers,
@@ -101,7 +101,7 @@ def check_each_gradient(history, script, *, keeps):
 
 
 def check_weights(history, script):
-    """The weights are bit for bit what a serial program computes of the updates' terms."""
+    """The weights equal, bit for bit, the result of a serial program with the updates' terms."""
     weights, before = 0.0, [0.0]
     versions = {}
     for what, _, *entry in history["entries"]:
@@ -138,7 +138,7 @@ def check_missing(history, sync):
 
 
 class Replay:
-    """What the server knows of its workers, from the entries of a history."""
+    """The server's knowledge of its workers, from the entries of a history."""
 
     def __init__(self, workers):
         self.is_present = [True] * workers
@@ -152,11 +152,11 @@ class Replay:
 
     @property
     def present(self):
-        """Who is there."""
+        """The workers that are present."""
         return [worker for worker, is_present in enumerate(self.is_present) if is_present]
 
     def add(self, entry):
-        """Take in the next entry."""
+        """Add the next entry."""
         what, time, *more = entry
         if what == "superstep":
             self.begun = time
@@ -177,7 +177,7 @@ class Replay:
 
 
 def times(draw, workers, pushes, kind):
-    """What computing takes: worker by push."""
+    """Return the computing times, worker by push."""
     if kind == "constant":
         return [[draw.uniform(1, 1.5)] * pushes for _ in range(workers)]
     if kind == "one slow":
@@ -196,7 +196,7 @@ KINDS = ["constant", "one slow", "equal", "random slow", "heavy", "wild"]
 
 
 def random_script(draw, sync):
-    """Any speeds; half of them with workers that leave, come back, vanish, or make fewer pushes."""
+    """Return a script with any speeds; half of the scripts have workers that leave, return, vanish, or push less."""
     workers = draw.choice([1, 2, 2, 3, 4, 5, 8, 12])
     columns = draw.randint(1, 40)
     script = Script(times(draw, workers, columns, draw.choice(KINDS)), latency=draw.choice([0.0, 0.0, 0.3]))

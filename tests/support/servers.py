@@ -1,4 +1,4 @@
-"""What tests of a parameter server over MPI share: where its servers are, and when it has settled."""
+"""Common code of tests of a parameter server over MPI: where its servers are, and when it has settled."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ where = pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
 
 
 def settled(ps, like):
-    """The weights when all pushes have had their effect; collective."""
+    """Return the weights after the effect of all pushes; collective."""
     out = np.empty_like(like)
-    WORLD.Barrier()  # behind the last pull of every worker
+    WORLD.Barrier()  # after the last pull of every worker
     ps.pull(out, timeout=LIMIT)
     WORLD.Barrier()
     return out

@@ -1,4 +1,4 @@
-"""An oracle that every rank would compute alike, computed once: by each rank for some of the elements."""
+"""An oracle that is the same on every rank, computed once: by each rank for some of the elements."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ WORLD = MPI.COMM_WORLD
 def of_this_rank(
     oracle: Callable[[list[np.ndarray]], Sequence[list[np.ndarray]]], models: Sequence[np.ndarray], tail: int = 0
 ) -> list[np.ndarray]:
-    """Return what an oracle that treats elements alike says of this rank; collective.
+    """Return this rank's result of an oracle that treats elements independently; collective.
 
-    It is given models and returns a list of arrays for each rank. Their last `tail` elements are not of the models, and
-    the same whatever elements it is given.
+    The oracle takes models and returns a list of arrays for each rank. The last `tail` elements do not belong to the
+    models, and are the same for any elements.
     """
     count = len(models[0])
     begin, end = (count * rank // WORLD.size for rank in (WORLD.rank, WORLD.rank + 1))

@@ -1,8 +1,8 @@
-"""What a partial allreduce promises (docs/semantics.md), checked on simulated runs.
+"""The promises of a partial allreduce (docs/semantics.md), checked on simulated runs.
 
-The oracle knows nothing of the protocol. Call j of rank r contributes 2**j in element r and 0 elsewhere, so element r
-of a result says by its bits which calls of rank r are in it. `Case` says what happens, `Outcome` is what the calls were
-told, in columns, with one function for each promise.
+The oracle knows nothing of the protocol. Call j of rank r contributes 2**j in element r and 0 elsewhere, so the bits of
+element r of a result show which calls of rank r are in it. `Case` describes a run. `Outcome` has the results of the
+calls, in columns, with one function for each promise.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Case:
 
 
 def by_rank(told: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Columns with the ranks one after the other, each in the order in which it was told."""
+    """Return columns with one rank after another, each in the order of its results."""
     order = np.argsort(told["rank"], kind="stable")
     return {name: column[order] for name, column in told.items() if isinstance(column, np.ndarray)}
 
 
 class Outcome:
-    """What the calls of a run were told: one row per call or flush."""
+    """The results of the calls of a run: one row per call or flush."""
 
     def __init__(self, case: Case) -> None:
         told = case.run()
@@ -116,9 +116,9 @@ class Outcome:
         self.flush = self.call < 0
         self.arrival = ~self.late & ~self.flush
         self.completed = told["rounds"]
-        self.rounds = int(self.round.max(initial=-1)) + 1  # that were seen by anybody
+        self.rounds = int(self.round.max(initial=-1)) + 1  # that any rank saw
 
-        # Which rounds each row was given: those after the newest that its rank had been given.
+        # The rounds that each row received: those after the newest one that its rank had received.
         self.before = np.full(len(self.rank), -1)
         same = self.rank[1:] == self.rank[:-1]
         self.before[1:][same] = self.round[:-1][same]
@@ -163,7 +163,7 @@ class Outcome:
         self.round_of[where] = self.round[of_call]
         self.late_of[where] = self.late[of_call]
         self.included_of[where] = self.included[of_call]
-        # Rounds that had completed when the data was handed over: exact, but for a late call for which one more
+        # Rounds that had completed when the data was handed over: exact, except for a late call if one more round
         # completed before it looked.
         self.handed_over_latest = self.round_of + self.late_of
         self.handed_over = self.handed_over_latest.copy()
@@ -174,7 +174,7 @@ class Outcome:
         self.delivered_in = np.where(self.delivered, bits.argmax(axis=0) if n else -1, -1)
 
     def repeated(self, **changed: Any) -> dict[str, np.ndarray]:
-        """The columns of the same run with other arguments."""
+        """Return the columns of the same run with other arguments."""
         return by_rank(self.case.run(**changed))
 
     # ------------------------------------------------------------------------------------------------ promises
@@ -214,14 +214,14 @@ class Outcome:
             assert (self.result == self.value[self.round]).all()
 
     def check_conservation(self) -> None:
-        """3: whatever was handed over is delivered, and to everybody under "sum"; and 5: in the next round."""
+        """3: all data that was handed over is delivered, to all ranks under "sum"; and 5: in the next round."""
         case = self.case
         waited = (self.delivered_in >= self.handed_over) & (self.delivered_in <= self.handed_over_latest + 1)
         assert waited[self.delivered].all(), "not delivered in the next round"
         newest_so_far = np.maximum.accumulate(self.delivered_in, axis=1)
         assert (self.delivered_in == newest_so_far)[self.delivered].all(), "delivered out of order"
 
-        # After the last round that anybody saw there may be one more, which ends the collective.
+        # After the last round that any rank saw there may be one more, which ends the collective.
         unseen = self.handed_over_latest + 1 >= self.rounds if not self.flush.any() else np.zeros_like(self.made)
         lost = self.made & ~self.delivered & ~unseen
         if case.late == "accumulate":
@@ -229,7 +229,7 @@ class Outcome:
         elif case.late == "replace":
             self.check_superseded(lost, self.made)
         else:
-            held = case.max_staleness is not None or case.policy == "full"  # what a round is held for is not late
+            held = case.max_staleness is not None or case.policy == "full"  # data for which a round waits is not late
             assert held or not (self.delivered & ~self.included_of).any(), "missed its round, and not dropped"
             self.check_superseded(lost & self.included_of, self.made & (self.included_of | self.delivered))
 
@@ -247,7 +247,7 @@ class Outcome:
             assert self.handed_over[rank, call + 1 + newer[0]] <= self.handed_over_latest[rank, call] + 1
 
     def check_policy(self) -> None:
-        """4: who has arrived when a round starts; it never starts without an arrival."""
+        """4: the ranks that have arrived when a round starts; it never starts without an arrival."""
         case = self.case
         arrived = np.zeros((self.rounds, case.size), bool)
         arrived[self.round[self.arrival], self.rank[self.arrival]] = True
@@ -287,7 +287,7 @@ class Outcome:
             assert (self.done == self.called)[~self.flush].all()
 
     def check_order(self) -> None:
-        """7 and 8: no round is returned twice, none is skipped unsaid, and `overrun` says when too many were missed."""
+        """7 and 8: no round is returned twice or skipped without a count, and `overrun` reports too many misses."""
         if self.case.pipeline == 0:
             assert self.new.all()
         else:  # calls made before the first of them was done complete together
@@ -297,7 +297,7 @@ class Outcome:
         assert (self.overrun == (self.missed > self.case.history)).all()
 
     def check_what_calls_are_told(self) -> None:
-        """`included`, `staleness` and `active` say of the data what the results say."""
+        """`included`, `staleness` and `active` agree with the results."""
         case = self.case
         mine = self.value[self.round, self.rank]
         newest = np.where(self.flush, case.calls[self.rank] - 1, self.call)

@@ -1,4 +1,4 @@
-"""Arrays of the benchmarks on a simulated device, in the place of CuPy's and PyTorch's."""
+"""Arrays of the benchmarks on a simulated device, in place of CuPy's and PyTorch's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SimulatedArray:
 
 
 class SimulatedArrays(DeviceArrays):
-    """What is queued is done late, in an order drawn by a seed."""
+    """Arrays whose queued work is done late, in an order drawn by a seed."""
 
     name = "simulated driver"
     machine: ClassVar[Simulated]
@@ -63,7 +63,7 @@ class SimulatedArrays(DeviceArrays):
 
     @classmethod
     def use(cls, seed: int, *, devices: int, has_nccl: bool) -> None:
-        """From now on the benchmarks of this process run on it."""
+        """Make the benchmarks of this process run on it from now on."""
         cls.machine, cls.has_nccl = Simulated(seed, devices=devices), has_nccl
         cls.machine.driver.use()
 
@@ -71,7 +71,7 @@ class SimulatedArrays(DeviceArrays):
     def use_no_more(cls) -> None:
         cls.machine.driver.use_no_more()
         del cls.machine
-        gc.collect()  # of errors that hold what held the driver
+        gc.collect()  # errors may hold references to the driver
 
     @classmethod
     def why_not(cls) -> str:
@@ -115,7 +115,7 @@ class SimulatedArrays(DeviceArrays):
         return (2, 29)
 
     def make_nccl(self, comm: MPI.Comm):
-        """MPI stands in for it, to try out what is around."""
+        """Return MPI in place of NCCL, to test the code around it."""
 
         def allreduce(x: SimulatedArray, out: SimulatedArray) -> None:
             mine, total = (np.empty(x.size, x.dtype) for _ in range(2))

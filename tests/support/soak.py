@@ -1,7 +1,7 @@
 """A long run of random arrivals: `mpirun -n 4 python tests/support/soak.py --rounds 100000 --seed 1 [--seconds N]`.
 
 Several collectives with different policies on one communicator, driven by several threads of every rank, with random
-delays, unfinished calls and flushes. Checked on the fly:
+delays, unfinished calls and flushes. Checked during the run:
 
 - agreement: a hash of (contributors, initiator, result) of every round that a rank is given alone, compared between
   ranks at the end of each stretch;
@@ -77,7 +77,7 @@ class Worker:
         self.error: BaseException | None = None
 
     def stretch(self, rounds: int, stop: float) -> None:
-        """Go on for about so many rounds, then flush; an error is kept for the main thread."""
+        """Make about this number of rounds, then flush; an error is kept for the main thread."""
         try:
             end = self.ar.rounds + rounds
             while self.ar.rounds < end and time.monotonic() < stop:
@@ -93,9 +93,9 @@ class Worker:
         handle = self._contribute()
         if handle.late:
             self._account(handle.wait(timeout=LIMIT))
-        elif draw > 0.9:  # a second before the first is waited for
+        elif draw > 0.9:  # a second call before the wait for the first
             second = self._contribute()
-            for one in (second, handle):  # the newest is given the rounds of both
+            for one in (second, handle):  # the newest receives the rounds of both
                 self._account(one.wait(timeout=LIMIT))
         else:
             if draw > 0.8:
@@ -142,7 +142,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Memory:
-    """What this process has, and what the machine has in /dev/shm."""
+    """The memory of this process, and the memory in the machine's /dev/shm."""
 
     resident_mib: float
     files: int
@@ -157,7 +157,7 @@ class Memory:
 
 
 class Growth:
-    """How the memory of the ranks grows from the first tenth of a run to its end, and how many files they have open."""
+    """The growth of the ranks' memory from the first tenth of a run to its end, and the number of their open files."""
 
     MOST_FILES = 16
 
@@ -165,13 +165,13 @@ class Growth:
         self._tenths: list[Memory] = []
 
     def note(self, done: int, of: int) -> None:
-        """Look at the memory once another tenth of the run is done."""
+        """Record the memory after each tenth of the run."""
         tenths = min(10 * done // of, 10)
         if tenths > len(self._tenths):
             self._tenths += [Memory.now()] * (tenths - len(self._tenths))
 
     def verdict(self, limit_mib: float, what: str, begin: float, seed: int) -> int:
-        """Print what was seen, and the line that a soak ends with, on rank 0; collective. 1 if more has grown."""
+        """Print the records and the last line of a soak on rank 0; collective. Return 1 if growth exceeds the limit."""
         last = Memory.now()
         seen = [*self._tenths, last]
         mib, files = last.resident_mib - seen[0].resident_mib, last.files - seen[0].files

@@ -1,6 +1,6 @@
 """A long run of Hop: `mpirun -n 8 python tests/support/soak_hop.py --iterations 100000`.
 
-Ranks sleep at random, and go through stretches of iterations in one mode after the other. In half of the stretches some
+Ranks sleep at random, and go through stretches of iterations in one mode after another. In half of the stretches some
 ranks make fewer iterations than others, and leave. Checked:
 
 - gaps: PYC_CHECK=1 compares them with Table 1 whenever a rank begins an iteration;
@@ -41,7 +41,7 @@ ROUNDING = 1e-9
 
 
 def stretch(comm: pc.Communicator, number: int, seed: int) -> int:
-    """Make a Hop and go through its iterations; return how many this rank has made."""
+    """Make a Hop and its iterations; return the number of this rank's iterations."""
     draw = np.random.default_rng([seed, number])  # the same on all ranks
     mode, skip = modes.parse(MODES[number % len(MODES)])
     count, graph = COUNTS[number % 2], GRAPHS[int(draw.integers(len(GRAPHS)))]
@@ -67,12 +67,12 @@ def stretch(comm: pc.Communicator, number: int, seed: int) -> int:
 
 
 def least_after(k: int, mode: modes.Mode, skip: pc.hop.Skip | None) -> float:
-    """Of values after iteration `k`, each of which adds 1 to models of 0 and more."""
+    """Return the least value after iteration `k`, if each iteration adds 1 to models of at least 0."""
     return (k + 1) * (1 - ROUNDING) if skip is None and mode.staleness is None else 0
 
 
 def most_after(k: int, mode: modes.Mode, size: int) -> float:
-    """... to models of `size` - 1 at most."""
+    """Return the largest value, with models of at most `size` - 1."""
     iterations = k + 1 if mode.staleness is None else size * (k + 1 + size * MAX_IG)
     return (size - 1 + iterations) * (1 + ROUNDING)
 

@@ -1,9 +1,9 @@
 """A long run of averages in pairs: `mpirun -n 8 python tests/support/soak_pairwise.py --exchanges 1000000`.
 
-Several models of different lengths, of which one averages with momentum, are averaged without a rest while threads of
+Several models of different lengths, of which one averages with momentum, are averaged continuously while threads of
 every rank apply random integers. After each stretch the models are made equal. Checked:
 
-- conservation: they are the mean of all that was applied;
+- conservation: they are the mean of all applied integers;
 - agreement: they are the same bits on all ranks;
 - no growth of memory: the resident set after the first tenth and at the end.
 
@@ -46,7 +46,7 @@ class Worker:
         self.error: BaseException | None = None
 
     def stretch(self, end: float) -> None:
-        """Apply until then; an error is kept for the main thread."""
+        """Apply until the time `end`; an error is kept for the main thread."""
         try:
             while time.monotonic() < end:
                 delta = self.random.integers(-8, 9, self.applied.size).astype(float)
@@ -57,7 +57,7 @@ class Worker:
             self.error = error
 
     def verify(self) -> int:
-        """Make equal, and compare with what was applied; return this rank's exchanges so far."""
+        """Make the models equal, and compare them with the applied integers; return this rank's exchanges so far."""
         self.model.equalize()
         model = self.model.read()
         mean = WORLD.allreduce(self.applied) / WORLD.size

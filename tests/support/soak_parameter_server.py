@@ -1,11 +1,11 @@
 """A long run of parameter servers: `mpirun -n 8 python tests/support/soak_parameter_server.py --pushes 100000`.
 
-Workers push at random times, run out of time, leave and come back, in stretches: each with another synchronization, and
-with the weights at one server, at several, or in the node's memory. A gradient of a worker is `UNIT` in its own row, so
+Workers push at random times, reach time limits, leave and return, in stretches: each with another synchronization, and
+with the weights on one server, on several, or in the node's memory. A gradient of a worker is `UNIT` in its own row, so
 that all weights are integers, also under synchronizations that make means. Checked, to the last bit:
 
-- of one moment: what is pulled from one server holds as many updates as its version says;
-- what a worker pulls holds its own gradients, as far as it knows that they are used: each once;
+- consistency: weights pulled from one server have as many updates as their version;
+- pulled weights have the worker's own gradients, as far as it knows that they are used, each once;
 - at the end the weights hold each gradient that was pushed and not discarded once, and the server's counts are the
   workers'. Ringleader uses gradients again: only the sum of the weights is known there;
 - no growth of memory or open files: after the first tenth and at the end.
@@ -40,7 +40,7 @@ OVERWRITTEN = 10**9
 
 @dataclass(frozen=True)
 class Shares:
-    """What a gradient that is used adds to its row: the least and the most, and how many of them may be missing yet."""
+    """The least and the most that a used gradient adds to its row, and how many gradients may still be missing."""
 
     least: int = UNIT
     most: int = UNIT
@@ -52,7 +52,7 @@ SHARES = {"bsp": Shares(least=UNIT // 8), "rennala:3": Shares(UNIT // 3, UNIT //
 
 @dataclass
 class Totals:
-    """Of a stretch, or of all; of all ranks."""
+    """Sums over all ranks, of one stretch or of all."""
 
     pushes: int = 0
     discarded: int = 0
@@ -65,7 +65,7 @@ class Totals:
 
 
 class Worker:
-    """A rank in one stretch: its calls, and what it knows of its gradients."""
+    """A rank in one stretch: its calls, and its knowledge of its gradients."""
 
     def __init__(self, ps: pc.ParameterServer, rank: int, w: np.ndarray, sync: str, seed: list[int]) -> None:
         self._ps, self._rank, self._w, self._sync = ps, rank, w, sync
@@ -104,7 +104,7 @@ class Worker:
         self._look(self._w)
 
     def _push_in_time(self) -> None:
-        """What is lent for the call is the caller's again behind it."""
+        """Push with a time limit; after the call, the buffers belong to the caller again."""
         gradient, out = self._gradient.copy(), self._w.copy()
         try:
             self._ps.push_pull(gradient, out, timeout=self._random.choice([0, 1e-4, 1e-3, 1e-2]))
@@ -124,20 +124,20 @@ class Worker:
             self._pull()
 
     def _pull(self) -> None:
-        """After the last push, in which it takes part."""
+        """Pull after the last push, in which this worker takes part."""
         self._ps.pull(self._w)
         self._learn()
         self._look(self._w)
 
     def _learn(self) -> None:
-        """The newest push has let this worker go; of some before it nothing is known."""
+        """Record that the newest push has released this worker; some earlier pushes may stay unknown."""
         last = self._ps.last_push
         self._check(last is not None and last.clock == self._ps.clock, f"let go by {last}, not {self._ps.clock}")
         self.used += last.used and last.clock not in self._learned
         self._learned.add(last.clock)
 
     def _look(self, w: np.ndarray) -> None:
-        """At weights that it was given just now."""
+        """Check the weights that it has just received."""
         version = self._ps.version
         rows = w[:, 0]
         if len(self._ps.servers) <= 1:
@@ -153,7 +153,7 @@ class Worker:
 
 
 def is_total(total: float, updates: int, sync: str) -> bool:
-    """Whether this is in all rows; under Ringleader means are of any number of gradients."""
+    """Whether the total fits the updates; under Ringleader, means are of any number of gradients."""
     return np.isclose(total, UNIT * updates, rtol=1e-12) if sync == "ringleader" else total == UNIT * updates
 
 
@@ -189,7 +189,7 @@ def stretch(comm: pc.Communicator, number: int, seed: int, longest: int) -> Tota
 
 
 def check_end(w: np.ndarray, used: np.ndarray, updates: int, sync: str, what: str) -> None:
-    """Check the weights when all have left, of whose gradients `used` are used."""
+    """Check the weights after all workers have left; `used` gradients are used."""
     rows = w[:, 0]
     text = f"{what}: {rows} after {updates} updates by {used} gradients"
     check((w == rows[:, None]).all(), f"{text}: {w[:, ::50]}")
@@ -213,7 +213,7 @@ def main() -> int:
     parser.add_argument("--max-growth-mib", type=float, default=16.0)
     options = parser.parse_args()
     if WORLD.size > 8:
-        parser.error("8 ranks at most: the gradients of more have no means that are integers")
+        parser.error("expected at most 8 ranks: means of more gradients are not integers")
     begin = time.monotonic()
     totals, stretches, growth = Totals(), 0, Growth()
     with pc.Communicator(WORLD, ranks_per_node=options.ranks_per_node, timeout=120.0) as comm:

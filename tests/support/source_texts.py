@@ -1,4 +1,4 @@
-"""The texts that the program may say: its string literals, joined as Python and C++ join them."""
+"""The texts that the program may print: its string literals, joined as Python and C++ join them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUE = "\0"
-"""Stands for what a program puts into a text: nothing that a page quotes may go across it."""
+"""Stands for a value in a text: no quotation on a page may span it."""
 
 
 def text_of(node: ast.AST) -> str | None:
-    """Return the text of a string or an f-string, None of anything else."""
+    """Return the text of a string or an f-string; None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
@@ -64,7 +64,7 @@ def texts_of_cpp(source: str) -> set[str]:
 
 @cache
 def source() -> str:
-    """Return all texts of the program, one after the other."""
+    """Return all texts of the program, one after another."""
     texts = set()
     for path in (ROOT / "pycollectives").rglob("*.py"):
         texts |= texts_of_python(path)

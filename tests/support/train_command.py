@@ -1,4 +1,4 @@
-"""Starts `mpirun -n P python -m pycollectives train` from a test, and reads what it leaves."""
+"""Start `mpirun -n P python -m pycollectives train` from a test, and read its output."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ OF_ONE_RANK = """
 import os
 if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
 """
-"""The begin of a sitecustomize.py: what follows, indented, is for rank 1 alone."""
+"""The beginning of a sitecustomize.py: the indented lines that follow run only on rank 1."""
 
 
 def command(*arguments, ranks=RANKS, options=()):
-    """Return the command; one rank needs no launcher, whose `options` these are."""
+    """Return the command; one rank needs no launcher. `options`: of the launcher."""
     prefix = [] if ranks == 1 else [*launcher(), *options, "-n", str(ranks)]
     return [*prefix, sys.executable, "-m", "pycollectives", "train", *map(str, arguments)]
 
 
 def train(*arguments, ranks=RANKS, options=(), path=ROOT, **env):
-    """Run it to its end, with modules in `path` in front of those installed."""
+    """Run it to its end, with modules in `path` before the installed ones."""
     found = os.pathsep.join(dict.fromkeys([str(path), str(ROOT)]))
     outcome = run(command(*arguments, ranks=ranks, options=options), limit=60, env=environment(PYTHONPATH=found, **env))
     assert not outcome.hung
@@ -40,7 +40,7 @@ def train(*arguments, ranks=RANKS, options=(), path=ROOT, **env):
 
 
 def told(outcome, text):
-    """The job failed, with one line that says why, on one rank."""
+    """Check that the job failed, with one line that gives the reason, on one rank."""
     assert outcome.status in (1, 2)
     (line,) = [line for line in outcome.err.splitlines() if "Error" in line]
     assert line.startswith("Error: ")
@@ -49,7 +49,7 @@ def told(outcome, text):
 
 
 def weights_in(folder):
-    """The weights of all ranks in a checkpoint."""
+    """Return the weights of all ranks in a checkpoint."""
     checkpoint = folder / "checkpoint"
     files = sorted((checkpoint / (checkpoint / "latest").read_text()).glob("rank-*.npz"))
     assert len(files) == RANKS

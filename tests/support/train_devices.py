@@ -1,4 +1,4 @@
-"""Training whose methods are given other arrays than those that a model computes with, as of one on a device."""
+"""Training whose methods receive arrays that differ from the model's, as for a model on a device."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def arrays_in(memory: Memory) -> Iterator[None]:
-    """Jobs in the block compute on the host, and their methods are given arrays of that kind.
+    """Make jobs in the block compute on the host, and give their methods arrays of that kind.
 
-    Tensors of "device" are the host's, and so is what takes them; NumPy does not, as it would not from a device.
+    Tensors of "device" are on the host, as are their consumers; NumPy refuses them, as it refuses tensors on a device.
     """
 
     def refused(*arguments: Any, **options: Any) -> NoReturn:

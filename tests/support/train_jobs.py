@@ -1,4 +1,4 @@
-"""What tests of training on several ranks share: jobs as the command line runs them, and what they leave.
+"""Common code of tests of training on several ranks: jobs as the command line runs them, and their files.
 
 Weights are read from the checkpoint that a job writes at its end. Importing this adds its data sets and models to the
 registries.
@@ -22,10 +22,10 @@ from pycollectives.train.synchronizers import METHODS
 WORLD = MPI.COMM_WORLD
 P = WORLD.size
 BATCH, STEPS_PER_EPOCH = 8, 8
-"""Of one rank."""
+"""The batch of one rank, and the steps of an epoch."""
 
 OPTIONS = {"m-synchronous": f"m-synchronous,m={(P + 1) // 2}"}
-"""How a method is written that cannot be used without options."""
+"""The strings of methods that need options."""
 
 EVERY_METHOD = [OPTIONS.get(name, name) for name in METHODS.names if name != "ddp"]
 VARIANTS = [
@@ -42,20 +42,20 @@ WAITING = [
     *("synchronous", "eager,policy=full", "eager,policy=full,missed=sum", f"m-synchronous,m={P}"),
     *("parameter-server", "parameter-server,servers=1"),
 ]
-"""Methods whose every step waits for all."""
+"""Methods that wait for all ranks in every step."""
 
 SUMMING = ["eager,policy=solo,missed=sum", "eager,policy=majority,missed=sum", "eager,policy=quorum:1,missed=sum"]
 """Methods that lose no gradient."""
 
 ONE_SLOW, ONE_FAST = "one-slow,work_ms=0.5,factor=10", "one-slow,work_ms=3,factor=0.1"
-ONE_LATE = "one-slow,work_ms=0.5,factor=100"  # however loaded the machine is
+ONE_LATE = "one-slow,work_ms=0.5,factor=100"  # however busy the machine is
 
 
 # --- What is trained
 
 
 def blobs(*, seed=0):
-    """Three clouds in four dimensions."""
+    """Return three clouds in four dimensions."""
     random = np.random.default_rng(seed)
     labels = np.arange(P * BATCH * STEPS_PER_EPOCH) % 3
     inputs = (random.standard_normal((len(labels), 4)) + 3 * np.eye(3, 4)[labels]).astype(np.float32)
@@ -63,15 +63,15 @@ def blobs(*, seed=0):
 
 
 def numbers():
-    """Examples that are nothing but their numbers."""
+    """Return examples that are only their numbers."""
     examples = np.arange(P * BATCH * STEPS_PER_EPOCH)
     return Dataset((examples,), (examples,))
 
 
 class Counting(Model):
-    """How often each example was applied to this replica: with SGD of rate 1, a gradient adds 1 to those of its batch.
+    """Counts how often each example was applied to this replica: with SGD of rate 1, a gradient adds 1 for its batch.
 
-    Exact, for gradients are multiples of the number of ranks, by which they are divided.
+    The counts are exact, since gradients are multiples of the number of ranks, by which they are divided.
     """
 
     def __init__(self, dataset):
@@ -91,7 +91,7 @@ class Counting(Model):
 
 
 class Keeping(Counting):
-    """Has running statistics and a count beside its weights."""
+    """Has running statistics and a count besides its weights."""
 
     def __init__(self, dataset):
         super().__init__(dataset)
@@ -114,7 +114,7 @@ MODELS.add("keeping", f"{__name__}:Keeping")
 
 
 steps_taken = []
-"""The numbers of the steps that this rank has taken, of all jobs one after the other."""
+"""The numbers of the steps that this rank has taken, of all jobs one after another."""
 
 
 def train(comm, method, output=None, *, signalled=lambda: False, resume=False, **settings):
@@ -138,13 +138,13 @@ def count_examples(comm, method, output=None, **settings):
 
 
 def after(steps, rank=P - 1):
-    """Tells one rank to stop, when it has taken so many steps from now on."""
+    """Make one rank stop when it has taken this number of steps from now on."""
     stop = len(steps_taken) + steps
     return lambda: WORLD.rank == rank and len(steps_taken) >= stop
 
 
 def refused_everywhere(text, call, *arguments):
-    """The call raises a ValueError with this text on every rank."""
+    """Check that the call raises a ValueError with this text on every rank."""
     with pytest.raises(ValueError, match=text) as raised:
         call(*arguments)
     assert len(set(WORLD.allgather(str(raised.value)))) == 1
@@ -154,7 +154,7 @@ def refused_everywhere(text, call, *arguments):
 
 
 def saved_in(output):
-    """This rank's arrays in the newest checkpoint, by name."""
+    """Return this rank's arrays in the newest checkpoint, by name."""
     folder = output / "checkpoint"
     with np.load(folder / (folder / "latest").read_text() / f"rank-{WORLD.rank:04d}.npz") as file:
         return dict(file)
@@ -165,10 +165,10 @@ def weights_in(output):
 
 
 def lines_in(output, rank):
-    """A rank's metrics file."""
+    """Return the lines of a rank's metrics file."""
     return metrics.read(output / f"metrics-rank-{rank:04d}.jsonl")
 
 
 def steps_in(output, rank):
-    """The steps in a rank's metrics file."""
+    """Return the steps in a rank's metrics file."""
     return [line["number"] for line in lines_in(output, rank)]

@@ -1,4 +1,4 @@
-"""What a command line says of wrong arguments: many in one job, for most of the time goes into starting one."""
+"""The output of a command line for wrong arguments: many in one job, because starting a job takes most of the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["outcomes_of_wrong_use"]
 
 
 def outcomes_of_wrong_use(ranks: int, program: str, lists: Sequence[Sequence[str]], **env: str) -> list[Outcome]:
-    """Run a script or module with each list of arguments; all ranks must end each alike. One rank needs no launcher."""
+    """Run a script or module with each list of arguments; all ranks must end the same. One rank needs no launcher."""
     prefix = [] if ranks == 1 else [*launcher(), "-n", str(ranks)]
     command = [*prefix, sys.executable, str(PROGRAMS / "wrong_use.py"), str(ranks), program, json.dumps(lists)]
     job = run(command, limit=100, env=environment(**env))

@@ -51,17 +51,17 @@ class Dataset:
                 raise ValueError(f"{part}: expected arrays of the same number of examples, at least 1, got {lengths}")
 
     def check_inputs(self, model: str, expected: str, axes: tuple[int, ...]) -> None:
-        """Raise ValueError if a model cannot take these examples: `axes` of each array, in words `expected`."""
+        """Raise ValueError if a model cannot take these examples: arrays with `axes` axes, described by `expected`."""
         found = tuple(len(array.shape) for array in self.train)
         if found != axes:
             shapes = ", ".join(str(array.shape) for array in self.train)
-            raise ValueError(f"model {model!r}: expected data of {expected}; these are arrays of the shapes {shapes}")
+            raise ValueError(f"model {model!r}: expected data of {expected}; got arrays of the shapes {shapes}")
 
     @property
     def classes(self) -> int:
         """The number of classes: labels count from 0. ValueError if there are none."""
         if self.train[-1][:1].dtype.kind not in "iu":
-            raise ValueError("expected data with classes, for a model that classifies; these have other values")
+            raise ValueError("expected data with classes, for a model that classifies; got other values")
         return 1 + max(int(part[-1][:].max()) for part in (self.train, self.validation))
 
     @cached_property

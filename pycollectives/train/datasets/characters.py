@@ -15,7 +15,7 @@ from .base import Dataset
 
 MODULES = ("argparse", "difflib", "doctest", "inspect", "optparse", "subprocess", "tarfile", "threading", "typing")
 SYMBOLS = "\n" + "".join(map(chr, range(32, 127)))
-"""A character is its place here; every other character is a space."""
+"""A character's number is its place here; every other character counts as a space."""
 
 
 def characters(

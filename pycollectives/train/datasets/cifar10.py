@@ -1,8 +1,8 @@
 """CIFAR-10: 60 000 color images of 32 x 32 pixels in ten classes, from the files of its "binary version".
 
 A record has 3 073 bytes: a label and 3 x 1 024 pixels, red, green and blue. The files are mapped, and each batch is
-normalized when it is used. The ranks of a node share one copy of 184 MB in the page cache; float32 images would take
-737 MB per rank. Images are not cropped or flipped, so that every method trains on the same images in the same order.
+normalized when it is used. The ranks of a node share one copy of 184 MB in the page cache. Images are not cropped or
+flipped, so that every method trains on the same images in the same order.
 
 A. Krizhevsky: Learning multiple layers of features from tiny images, 2009.
 """
@@ -53,10 +53,10 @@ class Images:
 
 
 def cifar10(*, folder: str = "") -> Dataset:
-    """Images, float32 of shape (n, 3, 32, 32), mean 0 and variance 1 by channel, and labels: 50 000 and 10 000.
+    """Normalized images, float32 of shape (n, 3, 32, 32), and labels: 50 000 to train on, 10 000 to validate with.
 
-    `folder` has data_batch_1.bin to data_batch_5.bin and test_batch.bin; by default the environment variable
-    PYC_CIFAR10 gives it.
+    Each channel has mean 0 and variance 1. `folder` has data_batch_1.bin to data_batch_5.bin and test_batch.bin; by
+    default the environment variable PYC_CIFAR10 names it.
     """
     folder = folder or os.environ.get("PYC_CIFAR10", "")
     if not folder:
@@ -87,7 +87,7 @@ def records_of(path: Path) -> NDArray[np.uint8]:
 
 
 def what_to_do() -> str:
-    """Return the instruction where to put which files."""
+    """Return instructions for obtaining the files."""
     return (
         "unpack the archive of its binary version (cifar-10-binary.tar.gz) and name the folder that has "
         f"{TRAIN[0]} to {TRAIN[-1]} and {TEST} by the option folder or by the environment variable PYC_CIFAR10"

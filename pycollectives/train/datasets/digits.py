@@ -25,7 +25,7 @@ def digits(*, seed: int = 0) -> Dataset:
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
         raise ImportError(f"the digits come with scikit-learn: {how_to_install('train')}")
-    # Its file alone: to import scikit-learn takes each rank longer than to train on it.
+    # Only its file: importing scikit-learn takes each rank longer than training on it.
     table = np.loadtxt(Path(found.submodule_search_locations[0], *FILE), delimiter=",", dtype=np.int64)
     images = (table[:, :-1] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     labels = table[:, -1]

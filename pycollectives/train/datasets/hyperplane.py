@@ -1,10 +1,9 @@
 """Points of a noisy hyperplane, which linear regression recovers (eager-SGD, section 7.2.1).
 
-y = a . x + noise in 8 192 dimensions. 32 768 such points fill 1 GiB, too much for every rank of a node to hold; so a
-point is a function of (seed, number), and a rank makes those of its batch. Coordinates are uniform on 256 levels, mean
-0 and variance 1: eight to the 64 bits of a counter-based generator, which takes 1 ms for a batch of 256 points, where
-normal variates take 18 ms. A file shared by the ranks of a node would read as fast, but has to be made, found and
-deleted.
+y = a . x + noise in 8 192 dimensions. 32 768 such points fill 1 GiB, too much for every rank of a node. A point is
+therefore a function of (seed, number), and a rank makes the points of its batch. Coordinates are uniform on 256 levels,
+mean 0 and variance 1, eight from each 64 bits of a counter-based generator: a batch of 256 points takes 1 ms, and 18 ms
+with normal variates.
 
 Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014 (SplitMix64).
 """
@@ -48,7 +47,7 @@ class Points:
 
 
 def split_mix(counters: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
-    """Return what SplitMix64 seeded with `start` yields at the given places of its sequence, from 0; in place."""
+    """Return the values of SplitMix64, seeded with `start`, at the given places of its sequence, from 0; in place."""
     counters += np.uint64(1)
     counters *= np.uint64(0x9E3779B97F4A7C15)
     counters += np.uint64(start)

@@ -1,9 +1,9 @@
-"""Synthetic sequences of very different lengths, as videos have: work that is unbalanced by itself (eager-SGD, 7.3).
+"""Synthetic sequences of very different lengths, such as videos: inherently unbalanced work (eager-SGD, 7.3).
 
-The 9 537 videos of UCF101 have 29 to 1 776 frames, 187 in the mean, with a standard deviation of 97 (eager-SGD, Figure
+The 9 537 videos of UCF101 have 29 to 1 776 frames, 187 on average, with a standard deviation of 97 (eager-SGD, Figure
 2a). A lognormal distribution of that mean and deviation, clipped, has this shape; time is divided by `scale`.
 
-Classes come in pairs, which have the same two patterns in opposite order, with noise. A model must remember the first
+Classes form pairs, which have the same two patterns in opposite order, with noise. A model must remember the first
 pattern to distinguish them.
 """
 
@@ -41,7 +41,7 @@ def sequences(
 ) -> Dataset:
     """Padded features, float32 of shape (n, longest, features), their lengths, and labels.
 
-    Each pattern has `features` normal coefficients of standard deviation `signal`; the noise's is 1.
+    Each pattern has `features` normal coefficients of standard deviation `signal`; the noise has 1.
     """
     if classes < 2 or classes % 2:
         raise ValueError(f"expected an even number of classes, at least 2, got {classes}")

@@ -20,7 +20,7 @@ class Score(NamedTuple):
     loss: float
     """Mean over the examples."""
     accuracy: float | None
-    """Fraction of the examples whose class is right; None: the model is not a classifier."""
+    """Fraction of the examples whose class is predicted correctly; None: the model is not a classifier."""
 
 
 class Model(ABC):
@@ -43,7 +43,7 @@ class Model(ABC):
 
     @abstractmethod
     def forward(self, *batch: NDArray[Any]) -> float:
-        """Return the mean loss of a batch, and keep what `backward` needs."""
+        """Return the mean loss of a batch, and keep the data that `backward` needs."""
 
     @abstractmethod
     def backward(self) -> None:
@@ -56,8 +56,8 @@ class Model(ABC):
     def state(self) -> dict[str, NDArray[Any]]:
         """Copies of the arrays that a checkpoint must hold beside the weights, such as running statistics.
 
-        When replicas settle, arrays that differ between ranks are averaged (of float32 or wider), or the largest is
-        taken (of integers). Those of other types must not differ.
+        When replicas settle, an array that differs between ranks becomes the mean (float32 or wider) or the largest
+        value (integers). Arrays of other types must not differ.
         """
         return {}
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AdPsgd(Synchronizer):
-    """`topology`: the name of a symmetric graph; `pace` and `acceleration`: as of `Communicator.pairwise_averaging`."""
+    """`topology`: the name of a symmetric graph; `pace` and `acceleration`: as in `Communicator.pairwise_averaging`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class AdPsgd(Synchronizer):
         self._averaging: PairwiseAveraging | None = None
         self._arrays = module_of(model.weights)
         self._before = self._arrays.empty_like(model.weights)
-        self._averages = 0  # that this rank's weights had been in when they were read
+        self._averages = 0  # that included this rank's weights by the time they were read
 
     @classmethod
     def why_staged(cls) -> str:
@@ -105,7 +105,7 @@ class AdPsgd(Synchronizer):
 
 
 class A2cid2(AdPsgd):
-    """AD-PSGD with momentum between averages, for graphs in which they spread slowly (Nabli et al. 2023)."""
+    """AD-PSGD with momentum between averages, for graphs in which averages spread slowly (Nabli et al. 2023)."""
 
     def __init__(
         self,

@@ -54,17 +54,17 @@ class Synchronizer:
     """
 
     outcome = Outcome()
-    """Of the newest step."""
+    """The outcome of the newest step."""
 
     in_step = False
     """Whether ranks meet in a blocking call that depends on the number of the step. After a death they continue from
     the same step."""
 
     needs_equal_steps = False
-    """Whether a rank would wait indefinitely for one that takes fewer steps."""
+    """Whether a rank would wait indefinitely for a rank that takes fewer steps."""
 
     can_lose_ranks = True
-    """Whether survivors of a death can make it again."""
+    """Whether survivors of a death can create it again."""
 
     waits_while_computing = False
     """Whether ranks wait for each other in the backward pass, where waiting cannot be distinguished from computing."""
@@ -76,16 +76,16 @@ class Synchronizer:
         If it needs arrays on the host, the loop copies a model's weights and gradient there and back in each step.
         Otherwise the method receives flat tensors on the model's device; see `train.arrays`.
         """
-        return "the method works in memory of the host"
+        return "the method works in host memory"
 
     @classmethod
     def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
-        """Return the `options` for the `ranks` that are left after a death: no more arrivals or members than these."""
+        """Return the `options` for the `ranks` left after a death, with no more arrivals or members than these."""
         return options
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated | None:
-        """Return the simulator of this method for its `options`; None: there is none.
+        """Return the simulator of this method for its `options`, or None.
 
         `seed` is always among the options.
         """
@@ -109,14 +109,14 @@ class Synchronizer:
         optimizer.update(model.weights, model.gradient, number)
 
     def agree(self, stop: bool) -> bool:
-        """Return whether to stop after this step; `stop` is this rank's wish.
+        """Return whether to stop after this step; `stop`: whether this rank must stop.
 
         If ranks wait for each other in every step, all return the same.
         """
         return stop
 
     def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float] | None:
-        """Return this rank's part of the mean model after a step, and its share, which is relative to other ranks'.
+        """Return this rank's part of the mean model after a step, and its share relative to other ranks' shares.
 
         `weights` are the replica's. None: the replica itself is the model whose convergence counts.
         """
@@ -153,7 +153,7 @@ class GradientSynchronizer(Synchronizer):
         """Apply the gradient that `combine` returns."""
         gradient = self.combine(model.gradient)
         if gradient is None:
-            raise TypeError(f"{type(self).__name__}.combine: expected an array, got None: no return?")
+            raise TypeError(f"{type(self).__name__}.combine: expected an array, got None: is a return missing?")
         optimizer.update(model.weights, gradient, number)
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:

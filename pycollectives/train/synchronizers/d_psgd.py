@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DPsgd(WeightSynchronizer):
-    """`topology`: the name of a graph, as of `pycollectives.topology.NAMES`; `weights`: of its neighbors."""
+    """`topology`: the name of a graph, as in `pycollectives.topology.NAMES`; `weights`: the kind of weights."""
 
     def __init__(
         self, comm: Communicator, model: Model, *, topology: str = "ring", weights: str = "metropolis"

@@ -29,11 +29,11 @@ DEFAULT_MODE = "standard"
 DEFAULT_MAX_IG = 5
 DEFAULT_COMPUTATION = "parallel"
 NO_END = 1 << 40
-"""Steps: training ends it."""
+"""The number of steps: training ends earlier."""
 
 
 class Hop(WeightSynchronizer):
-    """`topology`: the name of a graph; `mode`: as `hop.modes.parse` reads it; the rest as of `Communicator.hop`."""
+    """`topology`: the name of a graph; `mode`: as `hop.modes.parse` reads it; the rest as in `Communicator.hop`."""
 
     def __init__(
         self,

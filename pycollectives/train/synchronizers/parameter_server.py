@@ -4,7 +4,7 @@ A rank computes the gradient at the weights that it received last. It applies it
 and the schedule's rate, pushes the change, and the server subtracts it. Every rule and schedule works, and checkpoints
 hold their state. With BSP and a rule that is linear in the gradient this is SGD on the whole batch.
 
-Rejected: the rule on the server. It has one rate, which excludes schedules, and no checkpoint has its state.
+Rejected: the rule on the server, which has one rate and thus no schedule, and whose state is in no checkpoint.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class ParameterServer(Served):
     ) -> None:
         kind = _patient(sync)
         if isinstance(kind, synchronizations.EAMSGD):
-            raise ValueError(f"sync: expected one in which gradients are pushed, got {sync!r}: see the method eamsgd")
+            raise ValueError(
+                f"sync: expected a synchronization in which gradients are pushed, got {sync!r}: see the method eamsgd"
+            )
         super().__init__(comm, model, sync=kind, update=SGD(rate=1.0), servers=servers)
         self._is_lockstep = isinstance(kind, synchronizations.BSP)
         self._change = np.empty_like(model.weights)
@@ -122,8 +124,8 @@ def _patient(sync: str) -> synchronizations.Synchronization:
 class Eamsgd(Served):
     """Elastic averaging: each rank trains alone, and every `period` steps it and a center pull each other closer.
 
-    Zhang et al. 2015, Algorithm 2. `alpha`: the part of their distance; by default 0.9 over the number of ranks,
-    as in the paper. When replicas are made equal, they become the center.
+    Zhang et al. 2015, Algorithm 2. `alpha`: the fraction of their distance; by default 0.9 over the number of ranks, as
+    in the paper. When replicas are made equal, they become the center.
     """
 
     def __init__(

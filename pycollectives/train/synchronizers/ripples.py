@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Ripples(WeightSynchronizer):
     """`groups`: random, smart, punctual or static; `every`: steps between two P-Reduces (Fig. 16).
 
-    `size`: members of a group; by default 3 as in the paper, or 2 if there are no more ranks. `ranks_per_node`: of the
+    `size`: members of a group; by default 3 as in the paper, or 2 if there are only 2 ranks. `ranks_per_node`: for the
     rule of static groups; by default the communicator's.
     """
 
@@ -69,7 +69,7 @@ class Ripples(WeightSynchronizer):
         """Average with this rank's next group."""
         self.outcome = Outcome()
         if (number + 1) % self._every == 0:
-            # Not `number`: static groups need ranks that count alike, and after a stop these stand at different steps.
+            # Not `number`: static groups need the same count on all ranks, whose steps may differ after a stop.
             info = self._weights.average(weights)
             self.outcome = Outcome(active=len(info.group))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Sgp(WeightSynchronizer):
-    """`topology`: the name of a graph, as of `pycollectives.topology.NAMES`; `overlap`: 0, or 1 step.
+    """`topology`: the name of a graph, as in `pycollectives.topology.NAMES`; `overlap`: 0, or 1 step.
 
     The model's weights are de-biased: ranks compute gradients at them. The update is added to this rank's
     sum without scaling.

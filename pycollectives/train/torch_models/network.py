@@ -32,10 +32,9 @@ class TorchModel(Model):
     construction `network` may be replaced by a wrapper of itself, such as `DistributedDataParallel(model.network)`:
     `forward` uses the wrapper. `evaluate` and `state` do not, because a single rank may call them.
 
-    Unless OMP_NUM_THREADS is set, PyTorch computes on one thread after that, as under torchrun. Otherwise PyTorch would
-    start a thread per core in each rank, although ranks share the cores.
+    Unless OMP_NUM_THREADS is set, PyTorch then computes on one thread, as under torchrun, since ranks share the cores.
 
-    A staged model copies its weights to the device before it computes, and its gradient to the host after that.
+    A staged model copies its weights to the device before it computes, and its gradient to the host afterwards.
 
     A network that draws random numbers in training (dropout) does not resume exactly: `state` has only the buffers.
     """
@@ -90,9 +89,9 @@ class TorchModel(Model):
         return float(self._loss.detach())
 
     def backward(self) -> None:
-        """Write the gradient of the last loss; once, since autograd frees what it needed."""
+        """Write the gradient of the last loss; only once, since autograd frees its data."""
         if self._loss is None:
-            raise RuntimeError("backward without a forward since the last one")
+            raise RuntimeError("backward: expected a forward since the last backward")
         self._gradient.zero_()  # autograd adds
         self._loss.backward()
         self._loss = None

@@ -27,8 +27,8 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 class Distributed:
     """Until it is closed, backward passes of a model average its gradients over all ranks; made collectively.
 
-    PyTorch has one default process group in a program. An existing one is used, and not closed: on all ranks ValueError
-    if its ranks differ from comm's.
+    PyTorch has one default process group in a program. An existing one is used, and not closed; if its ranks differ
+    from comm's, all ranks raise ValueError.
     """
 
     def __init__(self, comm: MPI.Comm, model: Model) -> None:

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 class Transformer(TorchModel):
     """`depth` blocks of `width` features and `heads` heads, on pieces of text as long as the data's.
 
-    A batch is symbols of shape (n, context), and those that follow each of them. Losses and accuracies are per symbol.
+    A batch is symbols of shape (n, context), and the symbol that follows each of them. Losses and accuracies are per
+    symbol.
     """
 
     def __init__(self, dataset: Dataset, *, width: Size = 64, depth: Size = 2, heads: Size = 4, seed: int = 0) -> None:
-        dataset.check_inputs("transformer", "pieces of text and what follows each symbol", (2, 2))
+        dataset.check_inputs("transformer", "pieces of text and the symbol after each", (2, 2))
         if width % heads:
             raise ValueError(f"model 'transformer': expected a width that is a multiple of {heads} heads, got {width}")
         context = dataset.train[0].shape[1]
@@ -35,7 +36,7 @@ class Transformer(TorchModel):
 
 
 class LanguageModel(nn.Module):
-    """Logits of the symbol that follows, for each of a piece."""
+    """Logits of the next symbol, for each symbol of a piece."""
 
     def __init__(self, symbols: int, context: int, width: int, depth: int, heads: int) -> None:
         super().__init__()
@@ -84,7 +85,7 @@ class Block(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    """As GPT-2: a normal distribution of standard deviation 0.02, no biases."""
+    """Initialize as in GPT-2: a normal distribution of standard deviation 0.02, no biases."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:

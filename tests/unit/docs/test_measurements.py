@@ -101,7 +101,7 @@ def test_what_cannot_be_named_by_a_commit_is_not_measured(checkout, tmp_path):
     with pytest.raises(UncleanError, match=r"without changes; commit or remove: csrc/a\.cc"):
         require_clean(checkout, "0.1.0", built)
     git(checkout, "commit", "--quiet", "-am", "second")
-    with pytest.raises(UncleanError, match=f"built from {built}, and the sources are those of"):
+    with pytest.raises(UncleanError, match=f"built from {built}, but the sources are at"):
         require_clean(checkout, "0.1.0", built)
     with pytest.raises(UncleanError, match="git checkout"):
         require_clean(tmp_path, "0.1.0", built)
@@ -146,7 +146,7 @@ def test_of_a_measurement_that_fails_what_was_there_is_kept(tmp_path, capsys):
     assert everything.failed == ["bad", "dirty"]
     assert (results / "good.txt").read_text() == RECORD
     assert [(results / f"{name}.txt").read_text() for name in ("bad", "dirty")] == ["before", "before"]
-    assert capsys.readouterr().err.count("what was measured before stays") == 2
+    assert capsys.readouterr().err.count("the previous results stay") == 2
 
 
 def test_what_was_measured_before_an_interruption_is_kept(tmp_path):

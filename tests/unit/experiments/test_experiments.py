@@ -112,7 +112,7 @@ def test_a_part_of_an_experiment(tmp_path):
     assert {job.baseline for job in chain.jobs if job.name in names} <= {*names, None}, "and theirs"
     part = whole.part(seeds="4, 5", ranks=3)
     assert (part.seeds, part.ranks, part.jobs) == ((4, 5), 3, whole.jobs)
-    with pytest.raises(ValueError, match=r"only: expected a part of the name of a job \(a, b\); got 'c'"):
+    with pytest.raises(ValueError, match=r"only: expected part of a job's name \(a, b\); got 'c'"):
         whole.part(["c"])
     with pytest.raises(ValueError, match="seeds: expected numbers separated by commas, got '1,x'"):
         whole.part(seeds="1,x")
@@ -253,7 +253,7 @@ def test_the_file_that_the_documentation_shows(tmp_path):
     [
         (
             ('baseline = "a"', 'baseline = "c"'),
-            r"job 'b': baseline: expected the name of a job before it \(a\), got 'c'",
+            r"job 'b': baseline: expected the name of an earlier job \(a\), got 'c'",
         ),
         (('name = "b"', 'name = "a"'), "'a' appears twice"),
         (("epochs = 1", "epoch = 1"), "unknown setting 'epoch'"),

@@ -120,7 +120,7 @@ def test_who_does_not_work_may_pull():
         assert out.max() <= 5
         if comm.rank == 0:
             for call in (lambda: ps.push(out), lambda: ps.push_pull(out, out), ps.give_up, ps.suspend, ps.is_in_time):
-                with pytest.raises(RuntimeError, match=r"is for workers, \[1, 2\]; this is rank 0"):
+                with pytest.raises(RuntimeError, match=r"expected a worker, one of \[1, 2\], got rank 0"):
                     call()
         else:
             ps.push_pull(np.ones(4), out, timeout=LIMIT)

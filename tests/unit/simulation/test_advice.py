@@ -85,7 +85,7 @@ def test_two_ranks_of_which_one_is_slow():
         (np.array([[1.0, -1.0], [1.0, 1.0]]), "finite seconds >= 0"),
         (np.array([[1.0, np.inf], [1.0, 1.0]]), "finite seconds >= 0"),
         (np.array([[0.0, 0.0], [1.0, 1.0]]), "a rank without work"),
-        (np.array([[1.0, 1.0], [9.0, 9.0]]), "expected more steps: when the first rank has made its 2"),
+        (np.array([[1.0, 1.0], [9.0, 9.0]]), "expected more steps: the fastest rank makes all 2"),
     ],
 )
 def test_work_that_is_refused(work, says):

@@ -269,7 +269,7 @@ def test_a_profile_of_ones_own(tmp_path):
         ('directives = ["-n\\n9"]', "directives: expected a list of options of sbatch"),
         ('launcher = "aprun"', "launcher: expected one of srun, mpirun, ibrun, got 'aprun'"),
         ('template = "base"', "template: expected one of alps, generic, maverick2, piz-daint, got 'base'"),
-        ('base = "titan"', "expected a built-in profile of alps, generic, maverick2, piz-daint; got 'titan'"),
+        ('base = "titan"', "expected one of the built-in profiles alps, generic, maverick2, piz-daint; got 'titan'"),
         ("modules = 'gcc'", "modules: expected a list of words"),
         ("[environment]\nA = 1", "environment: expected a table of strings, by names of variables"),
         ("[environment]\n'A-B' = '1'", "environment: expected a table of strings, by names of variables"),
@@ -289,7 +289,10 @@ def test_bad_profiles(tmp_path, text, complaint):
     [
         (["--nodes", "0"], "nodes: expected an integer of at least 1, got 0"),
         (["--time", "soon"], "time: expected a time such as 30 (minutes), 01:30:00 or 1-12:00:00, got 'soon'"),
-        (["--cluster", "titan"], "expected a built-in profile of alps, generic, maverick2, piz-daint; got 'titan'"),
+        (
+            ["--cluster", "titan"],
+            "expected one of the built-in profiles alps, generic, maverick2, piz-daint; got 'titan'",
+        ),
         (["--profile", "nowhere.toml"], "nowhere.toml: No such file or directory"),
         (["--cluster", "alps", "--profile", "x.toml"], "expected --cluster or --profile, got both"),
         (["--folder", "a b"], "folder: expected a path without white space"),

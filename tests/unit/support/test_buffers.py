@@ -101,9 +101,9 @@ def test_other_names_of_one_type(other):
         (DLPackOnly(np.zeros(8)[::2]), BufferError, "C-contiguous"),
         (DLPackOnly(np.zeros(3), device=2), BufferError, "on CUDA device 0: copy it to the host first"),
         (DLPackOnly(np.zeros(3), device=77), BufferError, "on device of DLPack type 77, number 0: copy it"),
-        (CudaOnly(), BufferError, "a CUDA device: copy it to the host first; .* if they are made with such an array"),
-        (3.0, TypeError, "got float; make an array"),
-        ([1.0, 2.0], TypeError, "got list; make an array"),
+        (CudaOnly(), BufferError, "a CUDA device: copy it to the host first; .* pairwise_averaging with such an array"),
+        (3.0, TypeError, "got float; convert it"),
+        ([1.0, 2.0], TypeError, "got list; convert it"),
         ("text", TypeError, "got str"),
         (None, TypeError, "got NoneType"),
     ],
@@ -140,11 +140,11 @@ def test_a_displacement_counts_elements():
 
 
 def test_who_has_gaps_is_told_how_to_copy_in_the_words_of_its_library():
-    with pytest.raises(BufferError, match=r"pass numpy\.ascontiguousarray\(x\) if a copy is meant"):
+    with pytest.raises(BufferError, match=r"if you want a copy, pass numpy\.ascontiguousarray\(x\)"):
         describe(np.zeros((3, 4)).T)
     torch = pytest.importorskip("torch")
     for gaps in (torch.zeros(3, 4).T, torch.zeros(8)[::2]):
-        with pytest.raises(BufferError, match=r"pass x\.contiguous\(\) if a copy is meant"):
+        with pytest.raises(BufferError, match=r"if you want a copy, pass x\.contiguous\(\)"):
             describe(gaps)
         assert describe(gaps.contiguous()).count == gaps.numel()
 
@@ -167,7 +167,7 @@ def test_specifications_with_mpi_datatypes():
         ([np.zeros(3), 4, "d"], ValueError, "count of 0 to 3, the number of elements, got 4"),
         ([np.zeros(3), -1], ValueError, "got -1"),
         ([np.zeros(3), 1.5], TypeError, "integer count, got 1.5"),
-        ([np.zeros(3, "f4"), 3, "d"], TypeError, "elements of float64, as its specification says, got float32"),
+        ([np.zeros(3, "f4"), 3, "d"], TypeError, "elements of float64, as specified, got float32"),
         ([bytearray(15), "d"], ValueError, "15 bytes"),
         ([np.zeros(8)[::2], 2], BufferError, "C-contiguous"),
         ([np.zeros(3), 2, 2, "d"], ValueError, "count of 0 to 1, the number of elements, got 2"),

@@ -236,7 +236,7 @@ def test_numbas_default_stream():
 @pytest.mark.parametrize(
     ("stream", "error", "message"),
     [
-        ("1", TypeError, "stream: expected a stream of PyTorch, CuPy or Numba, .* or a handle; got str"),
+        ("1", TypeError, "stream: expected a PyTorch, CuPy or Numba stream, .* or a handle; got str"),
         (True, TypeError, "got bool"),
         (1.5, TypeError, "got float"),
         (object(), TypeError, "got object"),

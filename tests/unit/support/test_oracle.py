@@ -129,7 +129,7 @@ def test_fewer_than_the_quorum():
 
 
 def test_a_synchronous_round_without_everybody():
-    with pytest.raises(AssertionError, match="without everybody"):
+    with pytest.raises(AssertionError, match="without all ranks"):
         check(dataclasses.replace(CASE, policy=pc.Full()), good())
 
 

@@ -63,14 +63,14 @@ def test_there_and_back():
 @pytest.mark.parametrize(
     ("graph", "options", "error", "message"),
     [
-        ("ring", {}, TypeError, "expected a graph of NetworkX, got 'ring'"),
+        ("ring", {}, TypeError, "expected a NetworkX graph, got 'ring'"),
         (networkx.MultiGraph([(0, 1)]), {}, ValueError, "without parallel edges, got a multigraph"),
         (networkx.Graph(), {}, ValueError, "size: expected at least 1, got 0"),
         (
             networkx.path_graph(2),
             {"weight": "weight"},
             ValueError,
-            r"graph: expected a 'weight' of each edge, found none of \(0, 1\)",
+            r"graph: expected a 'weight' for each edge, found none for \(0, 1\)",
         ),
         (
             networkx.DiGraph([(0, 1, {"weight": 1.5}), (1, 0, {"weight": 0.5})]),

@@ -256,5 +256,5 @@ def test_two_levels_by_name():
     for end in ("", ":", ":0", ":x", ":4:3", ":4+0", ":4:1:1"):
         with pytest.raises(ValueError, match="expected two-level:K, with K ranks per node"):
             topology.by_name(f"two-level{end}", 8)
-    with pytest.raises(ValueError, match="expected nodes of 8 ranks together, got 'two-level:4\\+2', of 6"):
+    with pytest.raises(ValueError, match="expected nodes with 8 ranks in total, got 'two-level:4\\+2' with 6"):
         topology.by_name("two-level:4+2", 8)

@@ -25,7 +25,9 @@ from pycollectives.torch import EagerOptimizer  # noqa: E402
 def test_two_that_could_hang_are_refused_in_one_line(first, second, options):
     def program(comm):
         parameters = weights(2)
-        refused = pytest.raises(ValueError, match=r"each other indefinitely.* in 'D', which is open: let all but one")
+        refused = pytest.raises(
+            ValueError, match=r"each other indefinitely.* in 'D', which is open: use Solo\(\) for all but one"
+        )
         with eager(sgd(weights(2)), comm, first, name="D"), refused:
             eager(sgd(parameters), comm, second, name="G", **options)
         with eager(sgd(parameters), comm, second, name="G", **options):  # the other one is closed

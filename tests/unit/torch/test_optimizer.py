@@ -104,7 +104,7 @@ def test_optimizers_of_two_kinds_in_one_thread():
         with eager(sgd(parameters), comm, "quorum:2", name="eager"), refused:
             Synchronous(sgd(weights(2)), comm)
         with eager(sgd(parameters), comm, "full", name="eager") as optimizer:
-            with pytest.raises(ValueError, match="parameter 0 of group 0 is also one of 'eager'"):
+            with pytest.raises(ValueError, match="parameter 0 of group 0 is also in 'eager'"):
                 Synchronous(sgd(parameters), comm)
             with Synchronous(sgd(weights(2)), comm) as other:
                 backward(parameters, 1.0)

@@ -136,7 +136,7 @@ def test_arguments_are_compared():
         with pytest.raises(pc.MismatchError, match="SharedSampler: arguments differ: batch_size: 8 on rank 0, 9 on"):
             pc.torch.SharedSampler(DATA, comm, batch_size=8 + comm.rank)
         state = pc.torch.SharedSampler(DATA, comm, batch_size=8).state_dict()
-        with pytest.raises(ValueError, match="state: expected one of a sampler with batch_size 9, got one with 8"):
+        with pytest.raises(ValueError, match="state: expected a sampler's state with batch_size 9, got 8"):
             pc.torch.SharedSampler(DATA, comm, batch_size=9, state=state)
 
     run_ranks(2, program)

@@ -241,7 +241,7 @@ def test_gradients_after_averages_that_no_step_used_are_not_taken_for_averages(o
             optimizer.average_gradients()
             for parameter in parameters:
                 parameter.grad = None  # as the model's zero_grad()
-            with pytest.raises(RuntimeError, match=r"no step\(\) has used: .* zero_grad\(\) of this optimizer"):
+            with pytest.raises(RuntimeError, match=r"no step\(\) has used: .* with this optimizer's zero_grad\(\)"):
                 one_step(optimizer, parameters, 8.0)
             optimizer.zero_grad()
             one_step(optimizer, parameters, 2.0 * comm.rank)

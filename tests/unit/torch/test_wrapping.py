@@ -20,7 +20,7 @@ def test_one_optimizer_is_wrapped_once():
         parameters = weights(2)
         inner = sgd(parameters)
         with eager(inner, comm, name="first") as first:
-            text = "expected one that is not wrapped; this SGD is, by 'first': use that one, or close.. it before"
+            text = "expected an unwrapped optimizer, got SGD wrapped by 'first': use that wrapper, or close.. it first"
             with pytest.raises(ValueError, match=text):
                 eager(inner, comm)
             backward(parameters, 1.0)
@@ -55,7 +55,7 @@ def test_a_parameter_is_in_one_of_them(comes):
     def program(comm):
         apart, shared = weights(2, 3)
         inner = sgd([shared] if comes == "at first" else [apart])
-        text = "its parameter 0 of group . is also one of 'first', which is open: wrap one optimizer"
+        text = "its parameter 0 of group . is also in 'first', which is open: wrap one optimizer"
         with eager(sgd([shared]), comm, name="first"):
             if comes == "at first":
                 with pytest.raises(ValueError, match=text):
@@ -95,7 +95,7 @@ def test_a_model_of_ddp_is_refused(given):
         model = torch.nn.parallel.DistributedDataParallel(plain)
         with eager(sgd(torch.nn.Linear(2, 1).parameters()), comm):  # another model's
             pass
-        text = "model: expected a plain module" if given == "model" else "its parameters are those"
+        text = "model: expected a plain module" if given == "model" else "its parameters belong"
         options = {"model": torch.nn.ModuleList([model])} if given == "model" else {}
         parameters = (plain if "plain" in given else model).parameters()
         with pytest.raises(ValueError, match=f"{text}.* a DistributedDataParallel, which averages"):
@@ -115,7 +115,7 @@ def test_a_model_that_is_given_to_ddp_later_is_told_in_the_first_step(overlap):
         optimizer = eager(sgd(model.parameters()), comm, overlap=overlap)
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
         wrapped(torch.ones(1, 2)).sum().backward()
-        with pytest.raises(ValueError, match="its parameters are those of a DistributedDataParallel"):
+        with pytest.raises(ValueError, match="its parameters belong to a DistributedDataParallel"):
             optimizer.step()
         optimizer.abort()
 
@@ -128,7 +128,9 @@ def test_lazy_parameters_are_told(given):
         model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LazyLinear(1))
         trained = model if given == "parameters" else model[0]
         name = "parameter 2 of group 0" if given == "parameters" else "model: parameter '1.weight'"
-        text = f"{name}: expected one with a shape, got UninitializedParameter of a lazy module: run the model once"
+        text = (
+            f"{name}: expected a tensor with a shape, got UninitializedParameter of a lazy module: run the model once"
+        )
         with pytest.raises(TypeError, match=text):
             eager(sgd(trained.parameters()), comm, model=None if trained is model else model)
         model(torch.zeros(1, 2))
@@ -157,7 +159,10 @@ def test_schedulers_that_are_refused():
     def program(comm):
         inner, other = sgd(weights(2)), sgd(weights(2))
         constant = torch.optim.lr_scheduler.ConstantLR
-        for schedulers, got in (([constant(other)], "ConstantLR of another one"), ([constant(inner), 0.5], "0.5")):
+        for schedulers, got in (
+            ([constant(other)], "ConstantLR of another one"),
+            ([constant(inner), 0.5], "0.5"),
+        ):
             text = f"schedulers: expected learning-rate schedulers of the wrapped optimizer, got {got}"
             with pytest.raises(ValueError, match=text):
                 eager(inner, comm, schedulers=schedulers)
@@ -182,7 +187,7 @@ def test_state_that_cannot_be_sent_is_told_to_all_and_may_stay(spoil, text):
         if comm.rank == 0:
             spoil(inner)
         error = TypeError if comm.rank == 0 else pc.MismatchError
-        with pytest.raises(error, match=f"cannot be sent to the other ranks .*{text}.*: give broadcast_state=False"):
+        with pytest.raises(error, match=f"cannot be sent to the other ranks .*{text}.*: pass broadcast_state=False"):
             eager(inner, comm)
         with eager(inner, comm, broadcast_state=False) as optimizer:
             backward(parameters, 1.0)
@@ -304,7 +309,7 @@ def test_messages_name_parameters(named_by):
             optimizer = eager(sgd(model.parameters()), comm, model=model)
         with optimizer:
             model[1].bias.requires_grad_(True)
-            with pytest.raises(RuntimeError, match=r"parameter '1\.bias' requires gradients, and did not"):
+            with pytest.raises(RuntimeError, match=r"parameter '1\.bias' requires gradients, but is in no bucket"):
                 optimizer.step()
             model[1].bias.requires_grad_(False)
 

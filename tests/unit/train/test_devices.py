@@ -186,10 +186,10 @@ def test_a_device_that_is_not_there(devices, monkeypatch):
         found("cuda:2")
     devices(0)
     monkeypatch.setattr(torch.cuda, "init", lambda: exec("raise RuntimeError('no driver')"))
-    with pytest.raises(ValueError, match=re.escape(f"{torch.__version__} can use no CUDA device here: no driver")):
+    with pytest.raises(ValueError, match=re.escape(f"{torch.__version__} cannot use a CUDA device here: no driver")):
         found()
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
-    with pytest.raises(ValueError, match=r"device cuda:1: this PyTorch, .*, is built without CUDA"):
+    with pytest.raises(ValueError, match=r"device cuda:1: PyTorch .* was built without CUDA"):
         found("cuda:1")
     with pytest.raises(ValueError, match="cuda: model 'mlp' computes with NumPy, on the host: choose a PyTorch model"):
         found(model="mlp")
@@ -205,8 +205,8 @@ def test_what_is_no_device(device):
 @pytest.mark.parametrize(
     ("method", "reason", "expected"),
     [
-        ("synchronous", "", ("staged", "the method works in memory of the host")),
-        ("hop", "", ("staged", "the method works in memory of the host")),
+        ("synchronous", "", ("staged", "the method works in host memory")),
+        ("hop", "", ("staged", "the method works in host memory")),
         ("eager", "", ("device", "")),
         ("m-synchronous,m=1", "", ("device", "")),
         ("ripples", "", ("device", "")),

@@ -111,7 +111,7 @@ def test_a_checkpoint_of_more_ranks_is_resumed_though_their_files_are_lost(comm,
     assert resumed.curve[-1].loss == whole.curve[-1].loss
 
 
-NOT_THERE = {"": "expected the name of a checkpoint beside it, got ''", "step-00000099.9": "which is not there"}
+NOT_THERE = {"": "expected the name of a checkpoint beside it, got ''", "step-00000099.9": "which does not exist"}
 
 
 @pytest.mark.parametrize("name", NOT_THERE)
@@ -188,6 +188,6 @@ def test_a_job_is_not_resumed_with_other_data(comm, tmp_path, monkeypatch):
     others = Dataset((inputs, labels[::-1]), (inputs, labels))
     with monkeypatch.context() as patch:
         patch.setattr(train_jobs, "blobs", lambda: others)
-        with pytest.raises(ValueError, match=r"is of a run with examples = .*, here it is "):
+        with pytest.raises(ValueError, match=r"is from a run with examples = .*; here it is "):
             train(comm, "synchronous", tmp_path, epochs=1, resume=True)
     assert train(comm, "synchronous", tmp_path, epochs=1, resume=True).finished

@@ -43,7 +43,7 @@ def test_what_a_job_is_made_of(comm):
 
 def test_a_job_is_not_resumed_with_other_options(comm, tmp_path):
     train(comm, tmp_path, epochs=1)
-    with pytest.raises(ValueError, match=r"of a run with optimizer = sgd, here it is sgd,rate=0\.2"):
+    with pytest.raises(ValueError, match=r"from a run with optimizer = sgd; here it is sgd,rate=0\.2"):
         train(comm, tmp_path, epochs=1, resume=True, optimizer="sgd,rate=0.2")
 
 

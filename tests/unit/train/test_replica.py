@@ -59,7 +59,7 @@ def test_a_method_that_forgets_to_return_the_gradient_is_named():
 @pytest.mark.parametrize(
     ("said", "error", "text"),
     [
-        (None, TypeError, r"Astray\.begin: expected the number of a step, got None: no return\?"),
+        (None, TypeError, r"Astray\.begin: expected the number of a step, got None: is a return missing\?"),
         (4.0, TypeError, r"Astray\.begin: expected the number of a step, got 4\.0"),
         (3, ValueError, r"Astray\.begin: expected step 4 or a later one, got 3"),
     ],
@@ -101,7 +101,7 @@ def test_a_link_is_no_checkpoint(tmp_path):
     folder.mkdir()
     (folder / "step-00000003.0").symlink_to(tmp_path / "elsewhere")
     (folder / "latest").write_text("step-00000003.0")
-    with pytest.raises(ValueError, match="which is not there"):
+    with pytest.raises(ValueError, match="which does not exist"):
         checkpoint.load(folder, MPI.COMM_SELF, loop.Training(8), None, {})
 
 
