@@ -165,6 +165,8 @@ def bias() -> str:
 
 
 def cost_of_top() -> str:
+    if not (RESULTS / "top-2.jsonl").exists():
+        return not_measured("top-2")
     (found,) = read_results("top-2")
     return (
         f"{found['ranks']} ranks that fill {found['ranks']} cores make {found['steps_per_s']:.1f} steps/s without the "
