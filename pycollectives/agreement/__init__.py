@@ -1,1 +1,1 @@
-"""Comparisons between ranks: of arguments before an object is made, and of calls under `PYC_CHECK`."""
+"""Ranks compare their arguments before an object is made and, under `PYC_CHECK=1`, their calls."""
