@@ -41,7 +41,7 @@ def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[i
     callback=_sizes,
     default="8,1024,8192,65536,262144,1048576,4194304",
     show_default=True,
-    help="Sizes of one rank's data. Each stands for sizes up to 4 times smaller and larger.",
+    help="Sizes of one rank's data. Each size represents sizes up to 4 times smaller and larger.",
 )
 @click.option(
     "--seconds",
