@@ -1,7 +1,7 @@
 """Collectives that do not wait for stragglers, for MPI programs in Python.
 
 Importing this package does not start MPI. The first `Communicator`, or the first use of `RoundInfo`, loads the
-extension and `mpi4py.MPI`. The first use of `torch` loads PyTorch.
+extension and `mpi4py.MPI`. The first use of `pycollectives.torch` loads PyTorch.
 
 >>> import numpy as np, pycollectives as pc
 >>> from mpi4py import MPI

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pace:
-    """One rank in one collective, over the rounds in its record, usually the newest 256."""
+    """The speed of one rank in one collective, over the rounds in its record, usually the newest 256."""
 
     group: str  # the communicator: the same text for all of its ranks
     collective: str

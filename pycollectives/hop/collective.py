@@ -62,8 +62,8 @@ class Hop(Collective[HopArguments]):
     at most `max_ig` iterations ahead of each out-neighbor, so that update queues never overflow. (Luo et al., "Hop:
     Heterogeneity-aware Decentralized Training", ASPLOS 2019, Figs 4, 7, 8 and 9.)
 
-    One thread at a time may call it. Ranks may make different numbers of iterations: after a rank leaves, its neighbors
-    continue without it.
+    Only one thread at a time may use the object. Ranks may make different numbers of iterations: after a rank leaves,
+    its neighbors continue without it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
