@@ -135,7 +135,7 @@ class Engine:
         """Return the communicator that carries the engine's messages, whose tags are below MPI.TAG_UB; None if ranks
         are threads, or after `close`."""
     def acknowledge_failed(self) -> list[int] | None:
-        """Return the ranks that MPI reports as dead, and let the others' messages arrive; None if MPI cannot do so."""
+        """Return the ranks that MPI reports as dead, so that others' messages arrive; None if MPI cannot do so."""
     @property
     def all_closed(self) -> bool:
         """Whether all ranks have closed the engine, so that other processes may have ended."""
@@ -147,7 +147,7 @@ class Engine:
         """Do not report this engine's failure at the end of the program, because the surviving ranks have a new
         engine."""
     def announce(self, text: str) -> None:
-        """Make the other ranks print `text`, the first error of this rank; later calls print nothing. Does not wait."""
+        """Make the other ranks print `text`, an error of this rank. Only the first call has an effect; none waits."""
     def abort(self) -> None:
         """Close every collective without waiting; the engine serves the other ranks until the process ends."""
     def flight_record(self) -> str:
@@ -232,7 +232,7 @@ class PartialAllreduce:
         end if `waits`; otherwise raise RuntimeError."""
     @property
     def direct_user(self) -> int:
-        """The id of the thread that made the newest direct call, as in `threading.get_ident`."""
+        """The `threading.get_ident` of the thread that made the newest call without `fallback`."""
     @property
     def contributions(self) -> int:
         """The number of contributions so far. They are numbered from 1."""
@@ -247,7 +247,7 @@ class PartialAllreduce:
         """False in a fork of the process that made the object."""
     def statistics(self) -> dict[str, Any]:
         """Return counters: rounds, contributions, included, late, missed, overrun, waited, memory_bytes, and stragglers
-        (for each rank: rank, rounds without its data, longest run of such rounds)."""
+        (rank, rounds without its data, longest run of such rounds)."""
     @property
     def closed(self) -> bool: ...
     @property
@@ -498,7 +498,7 @@ class PairwiseAveraging:
         """Raise ValueError if messages would need too many tags. `options`: the constructor's, from `name` on."""
     def read(self, out: Any) -> None: ...
     def read_kept(self, out: Any) -> None:
-        """Copy the values whose sum over ranks averages preserve to `out`, in the type `held_dtype_name`."""
+        """Copy to `out`, in the type `held_dtype_name`, the values whose sum over ranks does not change in averages."""
     def apply(self, delta: Any) -> None: ...
     def c_handle(self, *, timeout: float | None = None) -> object:
         """Return a capsule for calls from C, valid as long as this object exists. `timeout`: the default of calls."""
@@ -508,7 +508,7 @@ class PairwiseAveraging:
         """Stop averaging, and wait for the current average to end. After a StallError, averaging continues."""
     def resume(self) -> None: ...
     def set_told(self, dead: Sequence[int]) -> None:
-        """Note that the application knows of the deaths of `dead` or, if empty, of an unknown rank's death."""
+        """Note that the application knows that the ranks `dead` or, if `dead` is empty, an unknown rank has died."""
     def leave(self) -> None:
         """Leave the collective without waiting. Idempotent."""
     def check_usable(self) -> None:
@@ -560,14 +560,14 @@ class DevicePairwiseAveraging:
     def fetch(self, into: NDArray[Any]) -> None:
         """Copy the model at `shown` to the host."""
     def read_kept(self, out: Any) -> None:
-        """Copy the values whose sum over ranks averages preserve to `out`, in the type `held_dtype_name`."""
+        """Copy to `out`, in the type `held_dtype_name`, the values whose sum over ranks does not change in averages."""
     def replace_held(self, before: Any, values: Any) -> None:
         """Replace the model by `values`, plus its changes since `read_kept` returned `before`. Call `pause` first."""
     def pause(self, *, timeout: float | None = None) -> None:
         """Stop averaging, and wait for the current average to end. After a StallError, averaging continues."""
     def resume(self) -> None: ...
     def set_told(self, dead: Sequence[int]) -> None:
-        """Note that the application knows of the deaths of `dead` or, if empty, of an unknown rank's death."""
+        """Note that the application knows that the ranks `dead` or, if `dead` is empty, an unknown rank has died."""
     def leave(self) -> None:
         """Leave the collective without waiting. Idempotent."""
     def check_usable(self) -> None:
@@ -607,7 +607,7 @@ class Neighborhood:
     def wait(self, out: Any, *, timeout: float | None = None) -> None:
         """Wait for the started step. A StallError names the missing neighbors."""
     def final(self, out: Any, *, timeout: float | None = None) -> None:
-        """Do the same as `wait`, but add messages in transit to this rank. Changes no state; works after `leave`."""
+        """Do the same as `wait`, plus the messages in transit to this rank. Changes no state; works after `leave`."""
     def leave(self) -> None:
         """Leave the collective without waiting. Idempotent."""
     def check_usable(self) -> None:
@@ -757,7 +757,7 @@ class TokenQueue:
 
 @final
 class Round:
-    """A request, as in MPI, for the round that completes one contribution."""
+    """The request that a contribution returns, similar to an MPI request."""
 
     @property
     def done(self) -> bool:
@@ -794,7 +794,7 @@ class RoundInfo:
         """The ranks whose data is in the result, ascending; the same on every rank."""
     @property
     def active(self) -> int:
-        """The number of contributors with fresh data, which is data of a call that arrived in this round."""
+        """The number of contributors with fresh data: data of a call that arrived in this round."""
     @property
     def staleness(self) -> int:
         """The number of rounds that completed between this rank's contribution and the round that contains it."""
@@ -899,7 +899,7 @@ class GroupGenerator:
     def groups_of(self, worker: int) -> list[int]:
         """Return the Group Buffer: the worker's groups that it has not acknowledged, in order."""
     def describe(self, first: int | None = None) -> str:
-        """Return a line for each running or pending group and the reason why it waits; groups of `first` are first."""
+        """Return a line for each running or pending group and the reason why it waits; worker `first` comes first."""
     def run_closed_loop(self, requests: int, seed: int = 0) -> int:
         """For measurements, make requests of workers in random order. Return the number of groups performed."""
 
@@ -959,7 +959,7 @@ class Schedule:
     def dot(self) -> str: ...
 
 def plan_allreduce(algorithm: str, rank: int, size: int, count: int) -> Schedule:
-    """Return a plan in which buffer 0 is the input and buffer 1 the output."""
+    """Return the plan of an allreduce, in which buffer 0 is the input and buffer 1 the output."""
 
 def plan_partial_allreduce(algorithm: str, rank: int, size: int, count: int, activation: str = "tree") -> Schedule:
     """Return the plan that the engine runs: activation, hold, and allreduce in place on buffer 0."""
@@ -1077,7 +1077,7 @@ class ParameterServer:
     def included(self) -> list[dict[str, Any] | None]:
         """For each shard, return version, used (by worker) and is_broken; None for a shard on another node."""
     def arrays_of(self, shard: int) -> bytearray:
-        """Return the wide weights and states of a shard on this node."""
+        """Return the weights (in the wide type) and states of a shard on this node."""
     @property
     def update_calls(self) -> UpdateCalls | None:
         """The calls of the update function; None if this rank has no update function."""
@@ -1085,8 +1085,8 @@ class ParameterServer:
     def outcome(self) -> tuple[int, int, int, bool]:
         """Clock, version, staleness, and whether the gradient was used, of the newest complete push."""
     def server_statistics(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """Return workers (rank, pushes, discarded, given up, waiting, presence), staleness, supersteps, version,
-        superstep."""
+        """Return counters: workers (rank, pushes, discarded, given up, waiting, presence), staleness, supersteps,
+        version, superstep."""
 
 def simulate_server(**script: Any) -> dict[str, Any]:
     """Simulate a parameter server with scripted workers: see csrc/simulation/parameter_server_simulation.h."""

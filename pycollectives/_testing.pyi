@@ -101,7 +101,7 @@ def cpp_tests() -> list[str]:
     """Return the names of the tests in tests/cpp."""
 
 def run_cpp_test(name: str) -> None:
-    """Run a test; a RuntimeError gives the failure and its place. Tests of `mpi` are collective over MPI_COMM_WORLD."""
+    """Run a test; a RuntimeError gives the failure and its place."""
 
 def delivered(kind: int, body: bytes) -> str:
     """Return the text that a mailbox's handler makes from a message."""
@@ -145,8 +145,8 @@ class LoneHopWorker:
 
 def check_allreduce(plans: Sequence[Schedule], *, seed: int = 0, refire: bool = False) -> list[str]:
     """Check all ranks' plans symbolically (buffer 0: input, buffer 1: output) for races, unmatched messages, deadlocks,
-    and the multiplicity of every rank in every element of every result. Return the findings. `refire`: joins fire again
-    at each predecessor beyond `need`, as in a broken executor, for tests."""
+    and the multiplicity of every rank in every element of every result. Return the findings. `refire`: let joins fire
+    again at each predecessor beyond `need`, as a broken executor would."""
 
 def check_partial_allreduce(
     plans: Sequence[Schedule],
@@ -185,7 +185,7 @@ def simulate_bootstrap(
     """Simulate engines that compare and close, in virtual time. Return `comparisons`, with a list of each rank's result
     (None if all are equal, otherwise all texts), `premature` (whether a comparison ended before all ranks had
     arrived), `withdrew` (from the next comparison) and `closed` by rank, and the numbers of messages by rank: sent,
-    received, sent_to_close and received_to_close. InternalError if a message arrives at a rank that has closed."""
+    received, sent_to_close and received_to_close. InternalError means that a message arrived at a closed rank."""
 
 def without_edge(plan: Schedule, before: int, after: int) -> Schedule:
     """Return a copy of the plan in which op `after` does not depend on op `before`."""
