@@ -43,7 +43,7 @@ def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> N
 
 
 def chosen(every: bool) -> list[int]:
-    """Return the processes of one job, or all of them if `every` is set."""
+    """Return the processes of one job, or of all jobs if `every` is set."""
     found = flight.listening()
     jobs = flight.jobs(found)
     if not found:

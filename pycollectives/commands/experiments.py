@@ -115,7 +115,7 @@ def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, 
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: next to the results]"
 )
 def plot(name: str, output: Path | None) -> None:
-    """Print and plot the results in NAME.json. NAME can also be a .toml or .json file."""
+    """Print and plot an experiment's results, NAME.json. NAME can also be a .toml or .json file."""
     from ..experiments import report
 
     path = Path(name if name.endswith(".json") else f"{name.removesuffix('.toml')}.json")

@@ -68,7 +68,11 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
 )
 @click.option("--work-us", default=0.0, show_default=True, type=click.FloatRange(0), help="Work common to all ranks.")
 @click.option(
-    "--skew-us", default=1000.0, show_default=True, type=click.FloatRange(0), help="Scale of ranks' differences."
+    "--skew-us",
+    default=1000.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Scale of the differences between ranks.",
 )
 @click.option(
     "--barrier/--no-barrier",
@@ -93,7 +97,7 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
 @click.option("--overhead-us", default=0.5, show_default=True, type=click.FloatRange(0), help="LogGP's overhead o.")
 @click.option("--gap-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="LogGP's gap G, per byte.")
 @click.option("--reduce-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="Time to reduce a byte.")
-@click.option("--ideal", is_flag=True, help="Assume that communication costs nothing: the limit of the policy.")
+@click.option("--ideal", is_flag=True, help="Assume that communication takes no time: the limit of the policy.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
     policy_text: str,

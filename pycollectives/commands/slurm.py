@@ -56,7 +56,7 @@ JOB = _options(
     click.option("--launcher", help=f"One of {', '.join(profiles.LAUNCHERS)}."),
     click.option(
         "--on-failure",
-        help="If a rank dies, raise: the job ends; continue: the other ranks continue (only with --launcher mpirun).",
+        help="Effect of a rank's death. raise: the job ends. continue: other ranks continue (needs --launcher mpirun).",
     ),
     click.option(
         "--spares",

@@ -118,14 +118,14 @@ def _choices(command: Any) -> Any:
     type=click.Choice(["raise", "continue"]),
     default="raise",
     show_default=True,
-    help="If a rank dies, all ranks end, or the others continue without it (mpirun --with-ft ulfm).",
+    help="Effect of a rank's death. raise: all ranks end. continue: others continue (needs mpirun --with-ft ulfm).",
 )
 @click.option(
     "--at-least",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="With --on-failure continue: if fewer ranks survive, write a checkpoint and exit with 75, as after SIGUSR1.",
+    help="With --on-failure continue: if fewer ranks are alive, write a checkpoint and exit with 75, as after SIGUSR1.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint in the output folder, if there is one.")
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the job has another number of ranks.")
