@@ -96,7 +96,7 @@ __all__ = [
 
 
 def get_include() -> str:
-    """Return the folder of `pycollectives.h`, for the include path of C, C++ and Cython.
+    """Return the folder of `pycollectives.h`, for the include path of C, C++ and Cython builds.
 
     >>> import pycollectives as pc
     >>> pc.get_include().endswith("pycollectives/include")

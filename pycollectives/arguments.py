@@ -38,7 +38,7 @@ def compared_as(statement: Callable[[Any], object]) -> Mapping[str, Any]:
 
 
 class Group(NamedTuple):
-    """The ranks that make a collective; its arguments may depend on them."""
+    """The ranks that make a collective. Its arguments may depend on these ranks."""
 
     rank: int
     size: int

@@ -92,8 +92,8 @@ class CommunicatorStatistics(Statistics):
         Number of open collectives.
     preduce_cache
         Calls of `preduce` that reused a plan, and calls that made a new one, counting only groups that exchange
-        messages. A plan fits all groups of the same size in which this rank has the same position; the newest 64 are
-        kept.
+        messages. A plan fits all groups of the same size in which this rank has the same position; the newest 64
+        plans are kept.
     """
 
     open: int
@@ -322,8 +322,8 @@ class Collective(ABC, Generic[ArgumentsT]):
     ) -> Self:
         """Make a collective of this kind; collective.
 
-        `arguments` makes this rank's arguments. If it raises, this rank raises that error, and the others
-        `MismatchError`. `call`: the name in messages, by default the service.
+        `arguments` makes this rank's arguments. If it raises, this rank raises that error, and the other
+        ranks raise `MismatchError`. `call`: the name in messages, by default the service.
         """
         service = cls.arguments.service
 

@@ -1,1 +1,1 @@
-"""Ranks compare their arguments before an object is made and, under `PYC_CHECK=1`, their calls."""
+"""Comparisons of arguments between ranks, before an object is made, and of calls, under `PYC_CHECK=1`."""

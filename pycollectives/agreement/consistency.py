@@ -50,8 +50,8 @@ SignedT = TypeVar("SignedT", bound=Signed)
 def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
     """Make this rank's arguments and return them if they are the same on all ranks; collective.
 
-    `what` is the name of the call in messages. If `make` raises, so does `agree`, after the other ranks have received
-    the error. A MismatchError lists the ranks whose arguments differ or are refused, with the values.
+    `what` is the name of the call in messages. If `make` raises an error, `agree` raises it after the other ranks have
+    received it. A MismatchError lists the ranks whose arguments differ or are refused, with the values.
     """
     local, statements = share(engine, what, make, timeout=timeout)
     if any(statement != statements[0] for statement in statements):

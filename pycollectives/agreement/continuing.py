@@ -72,7 +72,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @property
     def _notified_side(self) -> CoreT:
-        """`_engine_side`, but raises if the engine knows of a death; for calls that may not use the collective."""
+        """`_engine_side`, checked for deaths that the engine knows; for calls that do not always use the engine."""
         side, engine = self._engine_side, self._context.engine
         if engine.progress == "caller":
             engine.advance()

@@ -192,7 +192,7 @@ class Shrinking:
         return f"{type(self._error).__name__}: {self._error}"
 
     def _finish(self, decision: Decision) -> None:
-        """Keep the new communicator if all members have made it. RuntimeError if it cannot be made."""
+        """Keep the new communicator if all members have made it. Raise RuntimeError if a member could not."""
         new, error = self._new, self._error
         if decision.agreed and new is not None and decision.members == self.members:
             self.is_over = True

@@ -99,7 +99,7 @@ def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Docum
 
 
 def files_of(pids: Iterable[int]) -> set[Path]:
-    """Return the record files that processes have written; a process without records has none."""
+    """Return the record files that the processes have written, if any."""
     found: set[Path] = set()
     for pid in pids:
         with contextlib.suppress(DumpError):

@@ -74,6 +74,6 @@ def _pace(group: str, name: str, number: int, record: Record, records: list[Reco
 
 
 def _received(record: Record, number: int) -> int:
-    """Return the number of rounds up to the newest one that a rank has received."""
+    """Return the number of rounds up to the newest round that a rank has received."""
     given = (r["round"] + 1 for r in record["rounds"] if r["collective"] == number and r["state"] == "given")
     return max(given, default=0)

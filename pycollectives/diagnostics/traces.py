@@ -45,7 +45,7 @@ def merge(paths: Sequence[Path], out: Path) -> int:
 
 
 def read_run(paths: Sequence[Path]) -> list[Event]:
-    """Return the events of all files of a run. Raise ValueError for two files of a rank or two runs."""
+    """Return the events of all files of a run. Raise ValueError if a file is of another run or a rank has two."""
     merged: list[Event] = []
     origin: dict[Any, Path] = {}
     groups: dict[Any, tuple[Any, Path]] = {}  # by communicator

@@ -67,7 +67,7 @@ def examples_per_s(run: dict[str, Any]) -> float | None:
 
 
 def _before_settling(curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the curve's last point before replicas were made equal in its last epoch, otherwise its last point."""
+    """Return the last point before replicas were made equal in the last epoch or, without one, the last point."""
     *before, last = curve
     return before[-1] if before and before[-1]["epoch"] == last["epoch"] else last
 

@@ -116,8 +116,8 @@ class Hop(Collective[HopArguments]):
         ValueError, TypeError
             An argument is refused.
         StallError
-            An iteration does not begin in time. The message names the neighbors and their missing steps. A new call
-            continues.
+            An iteration does not begin in time. The message names the neighbors and their missing steps. Call
+            `iterations` again to continue.
         RankFailedError
             Ranks have died; the message names them.
         RuntimeError
@@ -207,7 +207,7 @@ class Hop(Collective[HopArguments]):
 
     @property
     def skip(self) -> Skip | None:
-        """The rule for skipping iterations; None if none are skipped."""
+        """The rule for skipping iterations; None if no iterations are skipped."""
         return self._arguments.skip
 
     @property
