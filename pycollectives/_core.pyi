@@ -1,6 +1,7 @@
 """The extension module: engine, partial allreduce, schedules, simulator. Private; the package's own modules wrap it.
 
-It raises the exceptions of `support.errors`, and ValueError, TypeError and RuntimeError.
+It raises the exceptions of `support.errors`, and ValueError, TypeError and RuntimeError. Methods that several classes
+have are documented in the first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -414,8 +415,7 @@ class PartialReduce:
         """Average in place with the next group; return (group, sequence, waited in seconds, conflicts)."""
     def leave(self, values: Any | None = None) -> None:
         """Leave the collective. Pending groups average with a copy of `values`, if given. Idempotent."""
-    def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return a capsule for calls from C, valid as long as this object exists. `timeout`: the default of calls."""
+    def c_handle(self, *, timeout: float | None = None) -> object: ...
     @property
     def next_step(self) -> int:
         """The number of the step after the last call of `average`, counting calls from C."""
@@ -466,8 +466,7 @@ class DevicePartialReduce:
     def failed(self) -> bool:
         """Whether any rank's device has failed, so that all ranks have left or will leave soon."""
     def check_usable(self) -> None: ...
-    def statistics(self) -> dict[str, Any]:
-        """Return counters: averages, cache_hits, cache_misses, waited, memory_bytes."""
+    def statistics(self) -> dict[str, Any]: ...
     @property
     def closed(self) -> bool: ...
 
@@ -500,8 +499,7 @@ class PairwiseAveraging:
     def read_kept(self, out: Any) -> None:
         """Copy to `out`, in the type `held_dtype_name`, the values whose sum over ranks does not change in averages."""
     def apply(self, delta: Any) -> None: ...
-    def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return a capsule for calls from C, valid as long as this object exists. `timeout`: the default of calls."""
+    def c_handle(self, *, timeout: float | None = None) -> object: ...
     def replace_held(self, before: Any, values: Any) -> None:
         """Replace the model by `values`, plus its changes since `read_kept` returned `before`. Call `pause` first."""
     def pause(self, *, timeout: float | None = None) -> None:
@@ -509,10 +507,8 @@ class PairwiseAveraging:
     def resume(self) -> None: ...
     def set_told(self, dead: Sequence[int]) -> None:
         """Note that the application knows that the ranks `dead` or, if `dead` is empty, an unknown rank has died."""
-    def leave(self) -> None:
-        """Leave the collective without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """If the object is unusable, raise the error that its next call would raise."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     def statistics(self) -> dict[str, Any]: ...
     @property
     def held_dtype_name(self) -> str: ...
@@ -559,19 +555,13 @@ class DevicePairwiseAveraging:
         """Copy a model from the host to `shown`, after earlier work on `streams`."""
     def fetch(self, into: NDArray[Any]) -> None:
         """Copy the model at `shown` to the host."""
-    def read_kept(self, out: Any) -> None:
-        """Copy to `out`, in the type `held_dtype_name`, the values whose sum over ranks does not change in averages."""
-    def replace_held(self, before: Any, values: Any) -> None:
-        """Replace the model by `values`, plus its changes since `read_kept` returned `before`. Call `pause` first."""
-    def pause(self, *, timeout: float | None = None) -> None:
-        """Stop averaging, and wait for the current average to end. After a StallError, averaging continues."""
+    def read_kept(self, out: Any) -> None: ...
+    def replace_held(self, before: Any, values: Any) -> None: ...
+    def pause(self, *, timeout: float | None = None) -> None: ...
     def resume(self) -> None: ...
-    def set_told(self, dead: Sequence[int]) -> None:
-        """Note that the application knows that the ranks `dead` or, if `dead` is empty, an unknown rank has died."""
-    def leave(self) -> None:
-        """Leave the collective without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """If the object is unusable, raise the error that its next call would raise."""
+    def set_told(self, dead: Sequence[int]) -> None: ...
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     def statistics(self) -> dict[str, Any]: ...
     @property
     def held_dtype_name(self) -> str: ...
@@ -600,18 +590,15 @@ class Neighborhood:
         """Begin a step with a copy of `values`, without waiting."""
     def test(self) -> bool:
         """Return whether the started step has its result."""
-    def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return a capsule for calls from C, valid as long as this object exists. `timeout`: the default of calls."""
+    def c_handle(self, *, timeout: float | None = None) -> object: ...
     def statistics(self) -> dict[str, Any]:
         """Return counters: steps, waited, memory_bytes."""
     def wait(self, out: Any, *, timeout: float | None = None) -> None:
         """Wait for the started step. A StallError names the missing neighbors."""
     def final(self, out: Any, *, timeout: float | None = None) -> None:
         """Do the same as `wait`, plus the messages in transit to this rank. Changes no state; works after `leave`."""
-    def leave(self) -> None:
-        """Leave the collective without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """If the object is unusable, raise the error that its next call would raise."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -649,10 +636,8 @@ class Hop:
         the missing ranks."""
     def step(self, delta: Any, *, timeout: float | None = None) -> None:
         """Add `delta` and end the iteration. After a StallError, call `step` again with the same `delta`."""
-    def leave(self) -> None:
-        """Leave the collective without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """If the object is unusable, raise the error that its next call would raise."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -693,10 +678,8 @@ class UpdateQueue:
         """Wait for `m` updates; return bytes, iteration and sender of each. Only for the owner."""
     def size(self, iteration: int | None, sender: int | None) -> int:
         """Return the number of queued updates; only for the owner."""
-    def leave(self) -> None:
-        """Leave the collective without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """If the object is unusable, raise the error that its next call would raise."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
     def statistics(self) -> dict[str, Any]:
@@ -715,14 +698,11 @@ class SharedCounter:
     def state(self) -> dict[str, Any]:
         """Return a dict: "known" is the value that this rank knows; "served" is (sequence, answer) by rank, empty
         except on rank 0's node; "request" is (sequence, n, answer or None) of a call that has not returned, or None."""
-    def leave(self) -> None:
-        """Leave the collective without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """If the object is unusable, raise the error that its next call would raise."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
-    def statistics(self) -> dict[str, Any]:
-        """Return counters: waited, memory_bytes."""
+    def statistics(self) -> dict[str, Any]: ...
 
 @final
 class TokenQueue:
@@ -744,14 +724,11 @@ class TokenQueue:
         """Wait until the queue has this many tokens, and dequeue them; only for the taker."""
     def size(self) -> int:
         """Return the number of queued tokens; only for the owner and the taker."""
-    def leave(self) -> None:
-        """Leave the collective without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """If the object is unusable, raise the error that its next call would raise."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
-    def statistics(self) -> dict[str, Any]:
-        """Return counters: waited, memory_bytes."""
+    def statistics(self) -> dict[str, Any]: ...
     @property
     def rings(self) -> int: ...
 
@@ -1051,15 +1028,12 @@ class ParameterServer:
     def wait(self, clock: int, *, timeout: float | None = None) -> None: ...
     def pull(self, out: Any, *, timeout: float | None = None, at_least: int = 0) -> None: ...
     def push_pull(self, gradient: Any, out: Any, *, timeout: float | None = None) -> None: ...
-    def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return a capsule for calls from C, valid as long as this object exists. `timeout`: the default of calls."""
+    def c_handle(self, *, timeout: float | None = None) -> object: ...
     def suspend(self, *, timeout: float | None = None) -> None:
         """Let no worker wait for this one until its next push."""
-    def leave(self) -> None:
-        """Leave the collective without waiting. Idempotent."""
+    def leave(self) -> None: ...
     def check_usable(self) -> None: ...
-    def statistics(self) -> dict[str, Any]:
-        """Return counters: waited, memory_bytes."""
+    def statistics(self) -> dict[str, Any]: ...
     @property
     def closed(self) -> bool: ...
     @property
