@@ -1,7 +1,7 @@
 """Collectives that do not wait for stragglers, for MPI programs in Python.
 
 Importing this package does not start MPI. The first `Communicator`, or the first use of `RoundInfo`, loads the
-extension and `mpi4py.MPI`. The first use of `torch` loads PyTorch.
+extension and `mpi4py.MPI`. The first use of `pycollectives.torch` loads PyTorch.
 
 >>> import numpy as np, pycollectives as pc
 >>> from mpi4py import MPI
@@ -96,7 +96,7 @@ __all__ = [
 
 
 def get_include() -> str:
-    """Return the folder of `pycollectives.h`, for the include path of C, C++ and Cython.
+    """Return the folder of `pycollectives.h`, for the include path of C, C++ and Cython builds.
 
     >>> import pycollectives as pc
     >>> pc.get_include().endswith("pycollectives/include")

@@ -33,7 +33,7 @@ LAUNCHED = {"PMIX_RANK", "PMI_RANK"}
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def main() -> None:
-    """Run the tools of pycollectives: collectives that do not wait for stragglers."""
+    """Run the tools of pycollectives, a library of collectives that do not wait for stragglers."""
     if LAUNCHED & os.environ.keys():
         os.environ["TTY_COMPATIBLE"] = "0"  # no colors from rich: a launcher may write its pseudo-terminal to a file
 

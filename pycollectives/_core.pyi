@@ -1,6 +1,7 @@
 """The extension module: engine, partial allreduce, schedules, simulator. Private; the package's own modules wrap it.
 
-It raises the classes of `support.errors`, ValueError, TypeError and RuntimeError.
+It raises the exceptions of `support.errors`, and ValueError, TypeError and RuntimeError. Methods that several classes
+have are documented in the first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +18,13 @@ def mpi_library_version() -> str:
     """Return the result of MPI_Get_library_version in this module, which must equal mpi4py's."""
 
 def cuda_availability() -> dict[str, Any]:
-    """Return whether CUDA devices can be used: {"reason": why not, or empty, "has_failed": whether a device error is
-    the reason, "driver_version": 0 without a driver, "kernels": the compiler and target of kernels, "devices"}. A
-    device has {"name", "capability", "bytes", "pci_bus_id", "why_not_shared": the reason why processes cannot share its
-    memory, or empty, "one_process_at_a_time", "reaches": for each device, whether its memory is accessible}."""
+    """Return whether CUDA devices can be used, as a dict: "reason" (why not; "" if they can), "has_failed" (whether a
+    device error is the reason), "driver_version" (0 without a driver), "kernels" (their compiler and target), and
+    "devices". Each device has "name", "capability", "bytes", "pci_bus_id", "why_not_shared" (why processes cannot share
+    its memory; "" if they can), "one_process_at_a_time", and "reaches" (whether it can access each device's memory)."""
 
 def device_of(data: int) -> int | None:
-    """Return the number of the CUDA device to which an address belongs; None if it belongs to none."""
+    """Return the number of the CUDA device whose memory contains this address; None for any other address."""
 
 def costs_of_allreduce(
     size: int,
@@ -36,20 +37,20 @@ def costs_of_allreduce(
     reduce_per_byte: float,
     header_bytes: float,
 ) -> dict[str, float]:
-    """Return the seconds of each algorithm that "auto" can choose, including variants NAME:K, under LogGP."""
+    """Return the seconds in the LogGP model of each algorithm that "auto" can choose, and of variants NAME:K."""
 
 def costs_of_activation(
     size: int, *, latency: float, overhead: float, gap_per_byte: float, header_bytes: float
 ) -> dict[str, float]:
-    """Return for each activation the seconds until a round has reached all ranks if one starts it, and the seconds of
-    the busiest rank's messages if all start it."""
+    """Return the cost in seconds of each way to start a round: the time from one rank's start until all ranks have
+    learned of it, plus the time of the busiest rank's messages if all ranks start."""
 
 def parts_of_allreduce(algorithm: str, size: int) -> int:
-    """Return the least number of elements with which a plan has all its messages; more only make them longer."""
+    """Return the smallest count at which a plan has all its messages; a larger count only makes messages longer."""
 
 def measure_messages(engine: Engine, *, other: int, timeout: float | None = None) -> tuple[float, float, float]:
-    """Return L and o in seconds and G in seconds per byte, measured between rank 0 and another; the same on all ranks;
-    collective."""
+    """Measure messages between rank 0 and `other`; collective. Return LogGP's L and o in seconds and its G in seconds
+    per byte, the same on all ranks."""
 
 def time_of_plans(
     algorithm: str,
@@ -64,18 +65,18 @@ def time_of_plans(
     reduce_per_byte: float,
     one_for_all: bool = False,  # for a plan in which all ranks do the same at the same time
 ) -> float:
-    """Return the virtual seconds until the last rank has its result, as in `simulate` if all ranks contribute at once
-    under Full."""
+    """Return the virtual seconds until the last rank has its result, as `simulate` does with policy "full" if all ranks
+    contribute at the same time."""
 
 def algorithms() -> list[dict[str, Any]]:
-    """Return the registered allreduce algorithms, ordered by name: {"name", "steps", "bytes", "reference"}, all
-    strings."""
+    """Return the registered allreduce algorithms, ordered by name. Each is a dict of strings: "name", "steps", "bytes"
+    and "reference"."""
 
 def own_process() -> tuple[int, int]:
     """Return the id and the start time of this process, which together are unique."""
 
 def close_all() -> None:
-    """Serve the other ranks until all have closed every engine on MPI. End the job after `exit_timeout` seconds."""
+    """Serve the other ranks until all ranks have closed every MPI engine. After `exit_timeout`, end the job."""
 
 @final
 class Engine:
@@ -90,10 +91,10 @@ class Engine:
         progress: str = "thread",
         exit_timeout: float | None = 60.0,
     ) -> Engine:
-        """Duplicate `comm`, of which `local_ranks` ranks share this machine; collective.
+        """Return an engine on a duplicate of `comm`; collective.
 
-        `neighbours`: (rank, process id, start time) of other ranks whose processes are visible to this one. `progress`:
-        "thread" or "caller". `exit_timeout`: time limit of `close_all`.
+        `local_ranks`: the number of ranks on this machine. `neighbours`: (rank, process id, start time) of the other
+        ranks whose processes this one can see. `progress`: "thread" or "caller". `exit_timeout`: limit of `close_all`.
         """
     @staticmethod
     def loopback(size: int, *, progress: str = "thread", delay: float = 0.0, seed: int = 0) -> list[Engine]:
@@ -110,46 +111,46 @@ class Engine:
     @property
     def progress(self) -> str: ...
     def compare(self, local: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
-        """Compare a byte string of at most 4096 B in O(log P) messages; collective. Return None if it is the same on
-        all ranks, otherwise every rank's string. A StallError names the ranks that did not call."""
+        """Compare all ranks' byte strings, of at most 4096 B, in O(log P) messages; collective. Return None if they are
+        equal, otherwise every rank's string. A StallError names the ranks that did not call `compare`."""
     def check_next_id(self) -> None:
-        """Raise RuntimeError if the next collective would have the tags of an open one, because so many were
-        created."""
+        """Raise RuntimeError if so many collectives were created that the next one would have the tags of an open
+        one."""
     def advance(self) -> bool:
-        """Make one pass of progress in the caller; return whether any message moved."""
+        """Move messages once, in the calling thread; return whether any message moved."""
     def start_heartbeat(self, *, machines: Sequence[int], limit: float) -> None:
-        """Treat the ranks of a machine as dead if it is silent for `limit` seconds; call it on all ranks.
+        """Treat the ranks of a machine as dead once it sends nothing for `limit` seconds. Call this on all ranks.
 
         `machines`: the number of each rank's machine.
         """
     def check_usable(self) -> None:
-        """Raise the error that every call raises, if the engine has failed."""
+        """If the engine has failed, raise the error that every further call raises."""
     def check_process(self) -> None:
         """Raise ClosedError in a fork of the process that made the engine."""
     def leave(self) -> None:
-        """Notify the other ranks that this one takes part in no further comparison, so that none waits for it."""
+        """Notify the other ranks that this rank takes part in no further comparison, so that no rank waits for it."""
     def close(self, *, timeout: float | None = None) -> None:
         """Wait until every rank has closed every collective, and free the communicators; collective. A StallError names
-        the ranks that have not. Idempotent."""
+        the ranks with open collectives. Idempotent."""
     def mpi_duplicate(self) -> MPI.Intracomm | None:
-        """Return the communicator of the engine's messages, whose tags are below MPI.TAG_UB; None for threads or once
-        closed."""
+        """Return the communicator that carries the engine's messages, whose tags are below MPI.TAG_UB; None if ranks
+        are threads, or after `close`."""
     def acknowledge_failed(self) -> list[int] | None:
-        """Return the ranks that MPI reports dead, and let messages from the others arrive; None if MPI cannot."""
+        """Return the ranks that MPI reports as dead, so that others' messages arrive; None if MPI cannot do so."""
     @property
     def all_closed(self) -> bool:
         """Whether all ranks have closed the engine, so that other processes may have ended."""
     def stop(self, failed: Sequence[int]) -> None:
-        """End all progress because these ranks have died; every further call raises RankFailedError."""
+        """End all progress because the ranks `failed` have died; every further call raises RankFailedError."""
     def stop_all(self) -> None:
-        """Do the same on every rank without a death; the RankFailedError names no rank."""
+        """Do the same as `stop` on every rank, although no rank died; the RankFailedError names no rank."""
     def supersede(self) -> None:
-        """Suppress reports of the engine's failure at the end of the program, because its survivors have another
+        """Do not report this engine's failure at the end of the program, because the surviving ranks have a new
         engine."""
     def announce(self, text: str) -> None:
-        """Make the other ranks print an error of this rank, the first time only. Does not wait."""
+        """Make the other ranks print `text`, an error of this rank. Only the first call has an effect; none waits."""
     def abort(self) -> None:
-        """Close at once without waiting; the engine serves the other ranks until the process ends."""
+        """Close every collective without waiting; the engine serves the other ranks until the process ends."""
     def flight_record(self) -> str:
         """Return this rank's record of the newest rounds and of its waits, as JSON."""
 
@@ -182,71 +183,72 @@ class PartialAllreduce:
         recoverable: bool = False,
         name: str = "",
     ) -> None:
-        """Collective; fails on all ranks if one cannot allocate its memory. Ranks create the same objects in the same
-        order."""
+        """Collective: all ranks create the same objects in the same order. If a rank cannot allocate its memory, the
+        call fails on all ranks."""
     def contribute(self, x: Any, *, stream: None = None) -> Round:
-        """Contribute `x`, any C-contiguous buffer of the right number of bytes (checked). Does not wait, and keeps the
-        GIL if the call takes only microseconds: on a board, if the data of all ranks is small."""
+        """Contribute `x`, any C-contiguous buffer of the right number of bytes (checked), without waiting. The GIL is
+        held if the call takes only microseconds: in shared memory, if the data of all ranks is small."""
     def contribute_and_wait(self, x: Any, *, timeout: float | None = None) -> RoundInfo:
-        """Return `contribute(x).wait(timeout=...)`; an invalid limit is refused before any data is sent."""
+        """Return `contribute(x).wait(timeout=...)`; an invalid `timeout` is refused before any data is sent."""
     def allreduce(
         self, x: Any, out: Any | None = None, *, timeout: float | None = None
     ) -> tuple[NDArray[Any], RoundInfo]:
-        """Do the same, and also return the result: in `out`, or as `result`."""
+        """Do the same as `contribute_and_wait`, and also return the result: `out` if given, otherwise `result`."""
     @property
     def result(self) -> NDArray[Any]:
-        """The result, a read-only array of the given shape and dtype; RuntimeError before the first completed call."""
+        """The newest result, a read-only array of the given shape and dtype; RuntimeError if there is none yet."""
     def start_flush(self) -> None:
         """Begin a flush, which `flush` must complete: from now on, no round waits for this rank."""
     def flush(self, *, timeout: float | None = None) -> RoundInfo:
-        """Flush; collective. After a StallError, another call continues the same flush."""
+        """Deliver the pending data of all ranks; collective. After a StallError, call it again to continue."""
     def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return the handle for calls from C: a capsule that lives as long as this object. `timeout`: their default."""
+        """Return a capsule for calls from C, valid as long as this object exists. `timeout`: the default of calls."""
     def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
+        """Leave the collective without waiting. Idempotent."""
     def check_usable(self) -> None:
-        """Raise the error of the next call, if the object is unusable."""
+        """If the object is unusable, raise the error that its next call would raise."""
     def abort(self) -> int:
-        """Discard pending contributions and leave; return their number."""
+        """Discard pending contributions and leave the collective; return their number."""
     def recovery_state(self) -> dict[str, Any]:
-        """Return this rank's state of the rounds after a death, once all survivors have stopped."""
+        """Return this rank's state of the rounds, for use after a death. Call it once all survivors have stopped."""
     def continue_from(self, lacking: int, missed: int, values: bytes | None, divisor: int) -> None:
-        """Take over the state of the former collective, and rounds that this rank has not received; before the first
-        round."""
+        """Continue a former collective; call it before the first round. `lacking`: the newest consecutive rounds
+        without this rank's data. `missed`: rounds that it has not received. `values`: the sum of the missed rounds."""
     def deposit(self, x: Any) -> None:
-        """Contribute data without arriving; before the first round."""
+        """Before the first round, contribute data without starting or joining a round."""
     def receive_pending(self) -> None:
-        """Make `result` the sum passed to `continue_from`, if no call has received it."""
+        """Set `result` to the sum passed to `continue_from`, if no call has received this sum."""
     def set_result(self, values: bytes | None, divisor: int) -> None:
-        """Make `result` from values that `recovery_state` has returned; None: the identity."""
+        """Set `result` to values that `recovery_state` returned or, if `values` is None, to the identity of `op`."""
     def set_fallback(
         self, fallback: Callable[[Any, Any, float | None, Any, list[int] | None], tuple[Any, RoundInfo]]
     ) -> None:
-        """Make `allreduce` call `fallback(x, out, timeout, stream, dead)` unless calls are direct. `dead`: the ranks
-        whose deaths have interrupted a direct call; `timeout` is then the remaining time."""
+        """Make `allreduce` call `fallback(x, out, timeout, stream, dead)`, except between `begin_direct` and
+        `end_direct`. If deaths interrupt a direct call, `dead` names the ranks, and `timeout` is the remaining time."""
     def begin_direct(self) -> None:
-        """Make calls of `allreduce` direct: the engine keeps the contributions that no round contains."""
+        """Let `allreduce` run without `fallback`; the engine keeps contributions that are in no round yet."""
     def end_direct(self, *, waits: bool) -> list[tuple[int, NDArray[Any], bool, bool, Round | None]]:
-        """End direct calls and return the kept contributions: number, values, whether the call was interrupted, whether
-        by a death, and its request, if known. RuntimeError if another thread's call is in progress, unless `waits`."""
+        """Undo `begin_direct`, and return the kept contributions: number, values, whether the call was interrupted,
+        whether a death interrupted it, and its request, if known. If another thread's call is in progress, wait for its
+        end if `waits`; otherwise raise RuntimeError."""
     @property
     def direct_user(self) -> int:
-        """The thread of the newest direct call, as from `threading.get_ident`."""
+        """The `threading.get_ident` of the thread that made the newest call without `fallback`."""
     @property
     def contributions(self) -> int:
-        """The number of contributions, which is also the number of the newest one."""
+        """The number of contributions so far. They are numbered from 1."""
     @property
     def ended(self) -> bool:
         """Whether all ranks have left, and no data is pending."""
     @property
     def delivered(self) -> int:
-        """The number of the newest contribution in a completed round; 0 if there is none or it is currently unknown."""
+        """The number of the newest contribution that a completed round contains; 0 if none, or currently unknown."""
     @property
     def in_own_process(self) -> bool:
         """False in a fork of the process that made the object."""
     def statistics(self) -> dict[str, Any]:
-        """Return rounds, contributions, included, late, missed, overrun, waited, memory_bytes, and stragglers: rank,
-        rounds without its data, the longest run of such rounds."""
+        """Return counters: rounds, contributions, included, late, missed, overrun, waited, memory_bytes, and stragglers
+        (rank, rounds without its data, longest run of such rounds)."""
     @property
     def closed(self) -> bool: ...
     @property
@@ -261,11 +263,11 @@ class PartialAllreduce:
     def algorithm(self) -> str: ...
     @property
     def schedule(self) -> Schedule | None:
-        """This rank's plan; None on a board."""
+        """This rank's plan of messages between nodes; None if it has no plan."""
 
 @final
 class DevicePartialAllreduce:
-    """The same for arrays on a CUDA device, which are passed as addresses. Streams are handles, as for DLPack."""
+    """`PartialAllreduce` for arrays on a CUDA device, passed as addresses. Streams are handles, as for DLPack."""
 
     def __init__(
         self,
@@ -291,19 +293,19 @@ class DevicePartialAllreduce:
         history: int = 8,
         name: str = "",
     ) -> None:
-        """Allocate all memory; collective. Fails on all ranks if one fails."""
+        """Allocate all memory; collective. If one rank fails, the call fails on all ranks."""
     def device_of(self, data: int) -> int | None:
-        """Do the same as the function; a failing device makes the collective fail."""
+        """Return the same as the function `device_of`. If the device fails, so does the collective."""
     def contribute(self, data: int, streams: Sequence[int]) -> Round:
-        """Contribute the values after earlier work on `streams`; later work may overwrite them. ValueError for a stream
-        that accepts no work: of another device, destroyed, or being captured."""
+        """Contribute the values after earlier work on `streams`; later work may overwrite them. Raise ValueError for a
+        stream that belongs to another device, is destroyed, or is being captured."""
     def give(self, out: int, stream: int) -> None:
         """Copy the newest result to `out`, in stream order on `stream`."""
     def fetch(self, into: NDArray[Any]) -> None:
         """Copy the newest result to the host."""
     @property
     def shown(self) -> int:
-        """The address of memory for one result, for `give`."""
+        """The address of device memory for one result: an `out` for `give`."""
     def start_flush(self) -> None: ...
     def flush(self, *, timeout: float | None = None) -> RoundInfo: ...
     def leave(self) -> None: ...
@@ -323,7 +325,7 @@ class DevicePartialAllreduce:
 
 @final
 class ExplicitGroups:
-    """P-Reduces in groups that the caller names; one object per engine, made by each rank at first use."""
+    """Reductions in groups of ranks that the caller names. Each rank makes one object per engine, at first use."""
 
     def __init__(self, engine: Engine, *, nodes: Sequence[int]) -> None:
         """`nodes`: the node of each rank; ranks of one node may share memory."""
@@ -355,7 +357,7 @@ class ExplicitGroups:
         caller: str,
         timeout: float | None = None,
     ) -> None:
-        """Do the same with an array on a CUDA device, after earlier work on `streams`."""
+        """Do the same as `reduce` with an array on a CUDA device, after earlier work on `streams`."""
     def c_handle(
         self,
         *,
@@ -367,11 +369,11 @@ class ExplicitGroups:
         on_board: bool,  # groups of one node use shared memory
         timeout: float | None = None,
     ) -> object:
-        """Return the handle for calls from C with such arrays: a capsule that lives as long as this object."""
+        """Return a capsule for calls from C with arrays of `count` elements, valid as long as this object exists."""
     def refuse(self, members: Sequence[int], reason: str) -> None:
-        """Refuse the next P-Reduce. The other members raise MismatchError with the reason; `reduce` stays usable."""
+        """Refuse the next call of `reduce` with these members. The other members raise MismatchError with `reason`."""
     def leave(self) -> None:
-        """End all calls, without waiting."""
+        """End calls in progress and refuse further ones, without waiting."""
     @property
     def cache_hits(self) -> int: ...
     @property
@@ -394,7 +396,7 @@ class PartialReduce:
         timeout: float | None = None,  # of the creation
         name: str,
     ) -> None:
-        """Collective if ranks share memory. Ranks create the same objects in the same order."""
+        """Collective if ranks share memory. All ranks create the same objects in the same order."""
     @staticmethod
     def check(
         engine: Engine,
@@ -406,27 +408,26 @@ class PartialReduce:
         algorithms: Sequence[str],
         on_device: bool = False,
     ) -> None:
-        """Raise an error if the groups' plans are invalid, before ranks agree to make the object."""
+        """Raise an error if the groups' plans are invalid. Call it before ranks agree to make the object."""
     def average(
         self, values: Any, *, step: int, group: Sequence[int] = (), timeout: float | None = None
     ) -> tuple[tuple[int, ...], int, float, int]:
         """Average in place with the next group; return (group, sequence, waited in seconds, conflicts)."""
     def leave(self, values: Any | None = None) -> None:
-        """Leave; pending groups are performed with a copy of `values`, or without. Idempotent."""
-    def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return the handle for calls from C: a capsule that lives as long as this object. `timeout`: their default."""
+        """Leave the collective. Pending groups average with a copy of `values`, if given. Idempotent."""
+    def c_handle(self, *, timeout: float | None = None) -> object: ...
     @property
     def next_step(self) -> int:
-        """The step after that of the last call of `average`, including calls from C."""
+        """The number of the step after the last call of `average`, counting calls from C."""
     def check_usable(self) -> None: ...
     def statistics(self) -> dict[str, Any]:
-        """Return averages, cache_hits, cache_misses, waited, memory_bytes."""
+        """Return counters: averages, cache_hits, cache_misses, waited, memory_bytes."""
     @property
     def closed(self) -> bool: ...
 
 @final
 class DevicePartialReduce:
-    """The same for arrays on a CUDA device, which are passed as addresses. Streams are handles, as for DLPack."""
+    """`PartialReduce` for arrays on a CUDA device, passed as addresses. Streams are handles, as for DLPack."""
 
     def __init__(
         self,
@@ -445,9 +446,9 @@ class DevicePartialReduce:
         timeout: float | None = None,
         name: str,
     ) -> None:
-        """Allocate all device memory; collective. Fails on all ranks if one fails."""
+        """Allocate all device memory; collective. If one rank fails, the call fails on all ranks."""
     def device_of(self, data: int) -> int | None:
-        """Do the same as the function; a failing device makes the collective fail."""
+        """Return the same as the function `device_of`. If the device fails, so does the collective."""
     def average(
         self,
         data: int,
@@ -465,8 +466,7 @@ class DevicePartialReduce:
     def failed(self) -> bool:
         """Whether any rank's device has failed, so that all ranks have left or will leave soon."""
     def check_usable(self) -> None: ...
-    def statistics(self) -> dict[str, Any]:
-        """Return averages, cache_hits, cache_misses, waited, memory_bytes."""
+    def statistics(self) -> dict[str, Any]: ...
     @property
     def closed(self) -> bool: ...
 
@@ -491,27 +491,24 @@ class PairwiseAveraging:
         acceleration: tuple[float, float] | None,  # the kept fraction of x - x~, and alpha~
         by_frequency: bool,
     ) -> None:
-        """Collective. Ranks create the same objects in the same order."""
+        """Collective: all ranks create the same objects in the same order."""
     @staticmethod
     def check(engine: Engine, **options: Any) -> None:
-        """Raise an error if messages are invalid, before ranks agree. `options`: all but the first four arguments."""
+        """Raise ValueError if messages would need too many tags. `options`: the constructor's, from `name` on."""
     def read(self, out: Any) -> None: ...
     def read_kept(self, out: Any) -> None:
-        """Read the values whose sum averages preserve, in the held type: float32 or float64."""
+        """Copy to `out`, in the type `held_dtype_name`, the values whose sum over ranks does not change in averages."""
     def apply(self, delta: Any) -> None: ...
-    def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return the handle for calls from C: a capsule that lives as long as this object. `timeout`: their default."""
+    def c_handle(self, *, timeout: float | None = None) -> object: ...
     def replace_held(self, before: Any, values: Any) -> None:
-        """Replace the model, and add changes since `read_kept` returned `before`. Call `pause` first."""
+        """Replace the model by `values`, plus its changes since `read_kept` returned `before`. Call `pause` first."""
     def pause(self, *, timeout: float | None = None) -> None:
-        """Stop averages, and wait for the current one; after a StallError, averages continue."""
+        """Stop averaging, and wait for the current average to end. After a StallError, averaging continues."""
     def resume(self) -> None: ...
     def set_told(self, dead: Sequence[int]) -> None:
-        """Note that the application knows of these deaths or, if empty, of one of an unknown rank."""
-    def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """Raise the error of the next call, if the object is unusable."""
+        """Note that the application knows that the ranks `dead` or, if `dead` is empty, an unknown rank has died."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     def statistics(self) -> dict[str, Any]: ...
     @property
     def held_dtype_name(self) -> str: ...
@@ -520,7 +517,7 @@ class PairwiseAveraging:
 
 @final
 class DevicePairwiseAveraging:
-    """The same for models on CUDA devices. Arrays are passed as addresses, and streams as handles, as for DLPack."""
+    """`PairwiseAveraging` for models on CUDA devices. Arrays are addresses, and streams are handles, as for DLPack."""
 
     def __init__(
         self,
@@ -544,33 +541,27 @@ class DevicePairwiseAveraging:
         acceleration: tuple[float, float] | None,
         by_frequency: bool,
     ) -> None:
-        """Allocate all memory; collective. Fails on all ranks if one fails."""
+        """Allocate all memory; collective. If one rank fails, the call fails on all ranks."""
     def device_of(self, data: int) -> int | None:
-        """Do the same as the function; a failing device ends this rank's part."""
+        """Return the same as the function `device_of`. If the device fails, this rank's part ends."""
     def read(self, out: int, streams: Sequence[int]) -> None:
-        """Wait for earlier work on `streams`, then copy the model, which is complete on return."""
+        """Wait for earlier work on `streams`, then copy the model to `out`, which is complete on return."""
     def apply(self, delta: int, streams: Sequence[int]) -> None:
-        """Wait for earlier work on `streams`, then add `delta`, which may be overwritten on return."""
+        """Wait for earlier work on `streams`, then add `delta` to the model. On return, `delta` may be overwritten."""
     @property
     def shown(self) -> int:
-        """The address of memory for one model, for `read`."""
+        """The address of device memory for one model: an `out` for `read`."""
     def show(self, values: Any, streams: Sequence[int]) -> None:
         """Copy a model from the host to `shown`, after earlier work on `streams`."""
     def fetch(self, into: NDArray[Any]) -> None:
         """Copy the model at `shown` to the host."""
-    def read_kept(self, out: Any) -> None:
-        """Read the values whose sum averages preserve, in the held type: float32 or float64."""
-    def replace_held(self, before: Any, values: Any) -> None:
-        """Replace the model, and add changes since `read_kept` returned `before`. Call `pause` first."""
-    def pause(self, *, timeout: float | None = None) -> None:
-        """Stop averages, and wait for the current one; after a StallError, averages continue."""
+    def read_kept(self, out: Any) -> None: ...
+    def replace_held(self, before: Any, values: Any) -> None: ...
+    def pause(self, *, timeout: float | None = None) -> None: ...
     def resume(self) -> None: ...
-    def set_told(self, dead: Sequence[int]) -> None:
-        """Note that the application knows of these deaths or, if empty, of one of an unknown rank."""
-    def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """Raise the error of the next call, if the object is unusable."""
+    def set_told(self, dead: Sequence[int]) -> None: ...
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     def statistics(self) -> dict[str, Any]: ...
     @property
     def held_dtype_name(self) -> str: ...
@@ -594,23 +585,20 @@ class Neighborhood:
         timeout: float | None = None,  # of the creation
         name: str,
     ) -> None:
-        """Collective. Ranks create the same objects in the same order."""
+        """Collective: all ranks create the same objects in the same order."""
     def start(self, values: Any) -> None:
         """Begin a step with a copy of `values`, without waiting."""
     def test(self) -> bool:
         """Return whether the started step has its result."""
-    def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return the handle for calls from C: a capsule that lives as long as this object. `timeout`: their default."""
+    def c_handle(self, *, timeout: float | None = None) -> object: ...
     def statistics(self) -> dict[str, Any]:
-        """Return steps, waited, memory_bytes."""
+        """Return counters: steps, waited, memory_bytes."""
     def wait(self, out: Any, *, timeout: float | None = None) -> None:
         """Wait for the started step. A StallError names the missing neighbors."""
     def final(self, out: Any, *, timeout: float | None = None) -> None:
-        """Do the same, including messages in transit to this rank; changes no state, and works after `leave`."""
-    def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """Raise the error of the next call, if the object is unusable."""
+        """Do the same as `wait`, plus the messages in transit to this rank. Changes no state; works after `leave`."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -642,16 +630,14 @@ class Hop:
         timeout: float | None = None,  # of the creation
         name: str,
     ) -> None:
-        """Collective. Ranks create the same objects in the same order."""
+        """Collective: all ranks create the same objects in the same order."""
     def enter(self, last: int, *, timeout: float | None = None) -> int:
         """Enter the next iteration, or a later one up to `last` by a jump, and return its number. A StallError names
         the missing ranks."""
     def step(self, delta: Any, *, timeout: float | None = None) -> None:
-        """End the iteration. After a StallError, call it again with the same delta."""
-    def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """Raise the error of the next call, if the object is unusable."""
+        """Add `delta` and end the iteration. After a StallError, call `step` again with the same `delta`."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -664,9 +650,9 @@ class Hop:
         """The number of updates in this rank's queue."""
     @property
     def rings(self) -> int:
-        """The number of notifications from ranks of this node."""
+        """The number of notifications received from ranks of this node."""
     def statistics(self) -> dict[str, Any]:
-        """Return iterations, jumps, skipped, received, stale, unsent, waited, memory_bytes."""
+        """Return counters: iterations, jumps, skipped, received, stale, unsent, waited, memory_bytes."""
 
 @final
 class UpdateQueue:
@@ -683,23 +669,21 @@ class UpdateQueue:
         timeout: float | None = None,
         name: str,
     ) -> None:
-        """Collective. Ranks create the same objects in the same order."""
+        """Collective: all ranks create the same objects in the same order."""
     def enqueue(self, update: Any, iteration: int, *, timeout: float | None = None) -> None:
-        """Enqueue an update, after waiting for a free slot; only for senders."""
+        """Wait for a free slot, and enqueue an update; only for senders."""
     def dequeue(
         self, m: int, iteration: int | None, sender: int | None, *, timeout: float | None = None
     ) -> list[tuple[NDArray[np.uint8], int, int]]:
-        """Return bytes, iteration and sender of each update; only for the owner."""
+        """Wait for `m` updates; return bytes, iteration and sender of each. Only for the owner."""
     def size(self, iteration: int | None, sender: int | None) -> int:
-        """Return the number of updates; only for the owner."""
-    def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """Raise the error of the next call, if the object is unusable."""
+        """Return the number of queued updates; only for the owner."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
     def statistics(self) -> dict[str, Any]:
-        """Return waited, memory_bytes."""
+        """Return counters: waited, memory_bytes."""
     @property
     def rings(self) -> int: ...
 
@@ -708,20 +692,17 @@ class SharedCounter:
     def __init__(
         self, engine: Engine, *, start: int, nodes: Sequence[int], timeout: float | None = None, name: str
     ) -> None:
-        """Collective. Ranks create the same objects in the same order."""
+        """Collective: all ranks create the same objects in the same order."""
     def fetch_add(self, n: int, *, timeout: float | None = None) -> int:
         """Add `n` and return the previous value. After a StallError, the same call may be repeated."""
     def state(self) -> dict[str, Any]:
-        """Return known: the value that this rank knows; served: (sequence, answer) by rank, empty except on rank 0's
-        node; request: (sequence, n, answer or None) of a call that has not returned its answer, or None."""
-    def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """Raise the error of the next call, if the object is unusable."""
+        """Return a dict: "known" is the value that this rank knows; "served" is (sequence, answer) by rank, empty
+        except on rank 0's node; "request" is (sequence, n, answer or None) of a call that has not returned, or None."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
-    def statistics(self) -> dict[str, Any]:
-        """Return waited, memory_bytes."""
+    def statistics(self) -> dict[str, Any]: ...
 
 @final
 class TokenQueue:
@@ -736,27 +717,24 @@ class TokenQueue:
         timeout: float | None = None,
         name: str,
     ) -> None:
-        """Collective. Ranks create the same objects in the same order."""
+        """Collective: all ranks create the same objects in the same order."""
     def enqueue(self, tokens: int) -> None:
         """Enqueue tokens; only for the owner."""
     def dequeue(self, tokens: int, *, timeout: float | None = None) -> None:
-        """Take out all of these tokens or none; only for the taker."""
+        """Wait until the queue has this many tokens, and dequeue them; only for the taker."""
     def size(self) -> int:
-        """Return the number of tokens; for owner and taker."""
-    def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
-    def check_usable(self) -> None:
-        """Raise the error of the next call, if the object is unusable."""
+        """Return the number of queued tokens; only for the owner and the taker."""
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
     @property
     def closed(self) -> bool: ...
-    def statistics(self) -> dict[str, Any]:
-        """Return waited, memory_bytes."""
+    def statistics(self) -> dict[str, Any]: ...
     @property
     def rings(self) -> int: ...
 
 @final
 class Round:
-    """The request of one contribution."""
+    """The request that a contribution returns, similar to an MPI request."""
 
     @property
     def done(self) -> bool:
@@ -764,16 +742,16 @@ class Round:
     def test(self) -> bool:
         """Return True if the round is done; `result` is then up to date. Moves messages, but does not wait."""
     def wait(self, *, timeout: float | None = None) -> RoundInfo:
-        """Wait until the round is done. After `timeout` seconds (None: `default_timeout`), a StallError names the
-        missing ranks."""
+        """Wait until the round is done. After `timeout` seconds, a StallError names the missing ranks. If `timeout` is
+        None, `default_timeout` applies."""
     @property
     def default_timeout(self) -> float | None:
-        """Time limit of `wait` without `timeout`, in seconds; None for no limit."""
+        """The time limit of calls of `wait` without `timeout`, in seconds; None for no limit."""
     @property
     def late(self) -> bool:
         """True if the call came after a round whose result this rank had not received. A late call returns at once."""
     def completed_info(self) -> RoundInfo | None:
-        """Return the RoundInfo if the round completed before the death that ended its collective."""
+        """Return the RoundInfo if the round completed before a death ended its collective; otherwise None."""
 
 @final
 class RoundInfo:
@@ -793,7 +771,7 @@ class RoundInfo:
         """The ranks whose data is in the result, ascending; the same on every rank."""
     @property
     def active(self) -> int:
-        """The number of contributors with fresh data: their newest data is from a call that arrived in this round."""
+        """The number of contributors with fresh data: data of a call that arrived in this round."""
     @property
     def staleness(self) -> int:
         """The number of rounds that completed between this rank's contribution and the round that contains it."""
@@ -805,7 +783,7 @@ class RoundInfo:
         """Whether more rounds than `history` were missed. Under missed="sum", the result still includes them."""
     @property
     def epoch(self) -> int:
-        """The number of changes of the communicator's members before the round."""
+        """How many times the communicator's members had changed before the round."""
     @property
     def lost(self) -> tuple[int, ...]:
         """The ranks that died since this rank's last call, ascending."""
@@ -830,29 +808,29 @@ def restored_round_info(
 
 @final
 class Grant:
-    """A group that may be performed now."""
+    """A group whose members may average now."""
 
     @property
     def sequence(self) -> int:
         """The number of the group, in the order of generation, from 0."""
     @property
     def members(self) -> tuple[int, ...]:
-        """The members, ascending."""
+        """The members of the group, in ascending order."""
     @property
     def initiator(self) -> int:
         """The worker whose request made the group."""
     @property
     def conflicts(self) -> int:
-        """The number of earlier groups that it had to wait for when it was generated."""
+        """The number of earlier groups for which this group had to wait when it was generated."""
     def answers(self, member: int) -> bool:
-        """Return whether the group answers this member's last request or, if it has made none, its next one."""
+        """Return whether the group answers the member's last request, or its next request if it has made none."""
 
 @final
 class GroupGenerator:
     """The group generator of Ripples (sections 4.1 and 5): a state machine without I/O, threads or clock.
 
-    Methods return the groups that the call starts. Misuse raises ValueError and changes no state. `now`: seconds; pass
-    it always or never. Without it, time is counted in requests.
+    Methods return the groups that may start because of the call. Misuse raises ValueError and changes no state. `now`
+    is the time in seconds; pass it in all calls or in none. Without `now`, time is counted in requests.
     """
 
     def __init__(
@@ -873,11 +851,11 @@ class GroupGenerator:
     def request(self, worker: int, now: float | None = None) -> list[Grant]:
         """Request a group for a worker."""
     def propose(self, worker: int, group: Sequence[int], now: float | None = None) -> list[Grant]:
-        """Do the same with a given group, unless the worker is in a group that answers the request."""
+        """Do the same as `request` with a given group, unless an existing group answers the request."""
     def acknowledge(self, worker: int, sequence: int, now: float | None = None) -> list[Grant]:
-        """Note that a member has performed a group."""
+        """Note that a worker has performed a group."""
     def leave(self, worker: int) -> None:
-        """End a worker: no new group includes it, and it must acknowledge its current groups."""
+        """Note that a worker leaves: no new group includes it, but it must acknowledge its current groups."""
     @property
     def finished(self) -> bool:
         """Whether all workers have left, and no group is running or pending."""
@@ -894,13 +872,13 @@ class GroupGenerator:
     def locks(self) -> tuple[bool, ...]:
         """The lock vector: for each worker, whether it is performing a group."""
     def is_asking(self, worker: int) -> bool:
-        """Return whether a request of the worker is not yet answered."""
+        """Return whether the worker has a request that no group has answered yet."""
     def groups_of(self, worker: int) -> list[int]:
         """Return the Group Buffer: the worker's groups that it has not acknowledged, in order."""
     def describe(self, first: int | None = None) -> str:
-        """Return a line for each running or pending group, with its reason to wait; groups of `first` come first."""
+        """Return a line for each running or pending group and the reason why it waits; worker `first` comes first."""
     def run_closed_loop(self, requests: int, seed: int = 0) -> int:
-        """For measurements: workers ask again at once, in random order. Return the number of groups performed."""
+        """For measurements, make requests of workers in random order. Return the number of groups performed."""
 
 @final
 class Slice:
@@ -911,7 +889,7 @@ class Slice:
     @property
     def count(self) -> int: ...
     def part(self, offset: int, count: int) -> Slice:
-        """Return a part of the slice; ScheduleError past its end."""
+        """Return a part of the slice. Raise ScheduleError if the part exceeds the slice."""
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
@@ -929,18 +907,18 @@ class ScheduleBuilder:
     def recv(self, into: Slice, source: int) -> int: ...
     def reduce(self, source: Slice, into: Slice) -> int: ...
     def copy(self, source: Slice, into: Slice) -> None:
-        """Copy, unless both are the same slice."""
+        """Add a copy of `source` to `into`, unless they are the same slice."""
     def trigger(self, name: str) -> int:
-        """Add an op that the owner of the run fires."""
+        """Add an op that starts when the code that runs the plan fires it."""
     def join(self, name: str, predecessors: Sequence[int], need: int | str = "all") -> int:
-        """Add an op that fires after its predecessors. `need`: "all", "one", or a number k of them."""
+        """Add an op that fires once `need` of its predecessors have completed: "all", "one", or a number."""
     def signal(self, name: str, predecessors: Sequence[int]) -> int:
-        """Add an op that notifies the owner of the run when all predecessors have completed."""
+        """Add an op that notifies the code that runs the plan once all predecessors have completed."""
     def gate(self, op: int) -> None:
         """Make every send, recv, reduce and copy added from now on also wait for `op`."""
     def ungate(self) -> None: ...
     def build(self) -> Schedule:
-        """Return the plan; a ScheduleError names the op if the plan is invalid. The builder cannot be used
+        """Return the plan; if it is invalid, a ScheduleError names the op at fault. Do not use the builder
         afterwards."""
 
 @final
@@ -951,14 +929,14 @@ class Schedule:
     def size(self) -> int: ...
     @property
     def ops(self) -> list[dict[str, Any]]:
-        """[{"id", "kind", "name", "need", "predecessors" (number), "next" (ids), "slices", and "peer" for messages}]"""
+        """Dicts of "id", "kind", "name", "need", "predecessors" (number), "next" (ids), "slices", "peer" (messages)."""
     @property
     def edges(self) -> int: ...
     def text(self) -> str: ...
     def dot(self) -> str: ...
 
 def plan_allreduce(algorithm: str, rank: int, size: int, count: int) -> Schedule:
-    """Return a plan in which buffer 0 is the input and buffer 1 the output."""
+    """Return the plan of an allreduce, in which buffer 0 is the input and buffer 1 the output."""
 
 def plan_partial_allreduce(algorithm: str, rank: int, size: int, count: int, activation: str = "tree") -> Schedule:
     """Return the plan that the engine runs: activation, hold, and allreduce in place on buffer 0."""
@@ -966,11 +944,11 @@ def plan_partial_allreduce(algorithm: str, rank: int, size: int, count: int, act
 def plan_staged_allreduce(
     algorithm: str, rank: int, size: int, count: int, piece: int, activation: str = "tree"
 ) -> Schedule:
-    """Do the same for buffer 0 on a device: it is copied to the host, reduced there and copied back, in pieces of at
-    least `piece` elements."""
+    """Do the same as `plan_partial_allreduce` for a buffer 0 on a device, which is copied to the host, reduced there
+    and copied back, in pieces of at least `piece` elements."""
 
 def register_algorithm(name: str, build: Callable[[ScheduleBuilder, Slice, Slice], None]) -> None:
-    """Add an allreduce written in Python, build(s, in, out), for experiments and tests."""
+    """Register an allreduce written in Python, `build(s, in, out)`, for experiments and tests."""
 
 def simulate(
     *,
@@ -1003,8 +981,8 @@ def simulate(
     max_events: int = 0,
 ) -> dict[str, Any]:
     """Simulate all ranks in virtual time, with the engine's protocol code. Return columns, a row per returned call:
-    rank, call (-1: flush), called, done (seconds), late, round, initiator, included, active, contributors (number),
-    staleness, missed, overrun; with record also `result` (rows, count) and `members` (rows, size) bool;
+    rank, call (-1 for a flush), called, done (seconds), late, round, initiator, included, active, contributors
+    (number), staleness, missed, overrun; with record also `result` (rows, count) and `members` (rows, size) bool;
     and scalars: rounds, virtual_seconds, messages, bytes, deadlock (text or None)."""
 
 def simulate_hop(**script: Any) -> dict[str, Any]:
@@ -1012,10 +990,10 @@ def simulate_hop(**script: Any) -> dict[str, Any]:
 
 @final
 class UpdateCalls:
-    """The calls of a server's update function, which need a thread."""
+    """The calls of a parameter server's update function, which need a thread of the application."""
 
     def serve(self) -> None:
-        """Make the calls until every rank has closed the server; raise the function's exception."""
+        """Make the calls until every rank has closed the server; raise the exception that the function raises."""
     def end(self) -> None:
         """Make `serve` return after the current call."""
 
@@ -1040,25 +1018,22 @@ class ParameterServer:
         recoverable: bool = False,  # survivors complete the update of a server that dies
         resumed: Mapping[str, Any] | None = None,  # version, given, clocks, parts; `weights` are then wide arrays
     ) -> None:
-        """Collective. Ranks create the same objects in the same order."""
+        """Collective: all ranks create the same objects in the same order."""
     def push(self, gradient: Any, *, timeout: float | None = None) -> int:
-        """Push after the previous push is complete; return the clock. After a StallError, nothing is pushed."""
+        """Push once the previous push is complete; return the clock. A StallError means that nothing was pushed."""
     def give_up(self, *, timeout: float | None = None) -> int:
-        """Push no gradient."""
+        """Do the same as `push`, but without a gradient."""
     def test(self, clock: int) -> bool:
-        """Return whether the worker may continue after that push."""
+        """Return whether the worker may continue after the push that returned `clock`."""
     def wait(self, clock: int, *, timeout: float | None = None) -> None: ...
     def pull(self, out: Any, *, timeout: float | None = None, at_least: int = 0) -> None: ...
     def push_pull(self, gradient: Any, out: Any, *, timeout: float | None = None) -> None: ...
-    def c_handle(self, *, timeout: float | None = None) -> object:
-        """Return the handle for calls from C: a capsule that lives as long as this object. `timeout`: their default."""
+    def c_handle(self, *, timeout: float | None = None) -> object: ...
     def suspend(self, *, timeout: float | None = None) -> None:
-        """Take no part until the next push."""
-    def leave(self) -> None:
-        """Leave without waiting. Idempotent."""
+        """Let no worker wait for this one until its next push."""
+    def leave(self) -> None: ...
     def check_usable(self) -> None: ...
-    def statistics(self) -> dict[str, Any]:
-        """Return waited, memory_bytes."""
+    def statistics(self) -> dict[str, Any]: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -1072,20 +1047,20 @@ class ParameterServer:
     def bounds(self) -> list[int]:
         """The bounds of the shards, in elements."""
     def settle(self, dead: Sequence[int], *, timeout: float | None = None) -> bool:
-        """Complete work in shared memory after all engines have stopped; False if it takes too long."""
+        """After all engines have stopped, complete updates in shared memory; return False if that takes too long."""
     def included(self) -> list[dict[str, Any] | None]:
-        """Return version, used (by worker) and is_broken of each shard; None for a shard on another node."""
+        """For each shard, return version, used (by worker) and is_broken; None for a shard on another node."""
     def arrays_of(self, shard: int) -> bytearray:
-        """Return the wide weights and states of a shard on this node."""
+        """Return the weights (in the wide type) and states of a shard on this node."""
     @property
     def update_calls(self) -> UpdateCalls | None:
-        """The calls of the update function, which need their own thread; None without such a function."""
+        """The calls of the update function; None if this rank has no update function."""
     @property
     def outcome(self) -> tuple[int, int, int, bool]:
-        """Clock, version, staleness and used of the newest complete push."""
+        """Clock, version, staleness, and whether the gradient was used, of the newest complete push."""
     def server_statistics(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """Return workers (rank, pushes, discarded, given up, waiting, presence), staleness, supersteps, version,
-        superstep."""
+        """Return counters: workers (rank, pushes, discarded, given up, waiting, presence), staleness, supersteps,
+        version, superstep."""
 
 def simulate_server(**script: Any) -> dict[str, Any]:
     """Simulate a parameter server with scripted workers: see csrc/simulation/parameter_server_simulation.h."""

@@ -1,7 +1,7 @@
 """The extension that only tests use: parts of the library, the checker of plans, simulations, and a simulated device.
 `make testing` builds it; no wheel contains it.
 
-Addresses and streams are integers, as in the CUDA array interface. Arrays of bfloat16 are uint16.
+Addresses and streams are integers, as in the CUDA array interface. Arrays of bfloat16 have dtype uint16.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class FlightRecorder:
     def ended(self, collective: int, /) -> None: ...
     def note(self, collective: int, number: int, state: int, /, contributors: Sequence[int] = ()) -> None: ...
     def wait(self, collective: int, what: str, number: int | None, during: Callable[[], object], /) -> None:
-        """Wait while `during` runs."""
+        """Record a wait that lasts while `during` runs."""
     def seconds_per_round(self, collective: int, rounds: int, /) -> float: ...
     def json(self) -> str: ...
 
@@ -59,7 +59,7 @@ class GroupBoards:
         weight: float | None = None,
     ) -> None: ...
     def advance(self, local_rank: int) -> bool:
-        """Return whether the group has ended."""
+        """Advance the group of a rank; return whether the group has ended."""
     def release(self, local_rank: int) -> bool: ...
     def rings(self, local_rank: int) -> int | None: ...
     def sleep(self, local_rank: int, rings: int, limit: float) -> None: ...
@@ -85,7 +85,7 @@ class UpdateSlot:
 
 @final
 class Posts:
-    """The posts of direct rounds for all ranks of a node."""
+    """The data that ranks of a node post in direct rounds: see board_posts.h."""
 
     def __init__(self, ranks: int) -> None: ...
     def post(self, rank: int, number: int, called: float, /) -> None: ...
@@ -101,7 +101,7 @@ def cpp_tests() -> list[str]:
     """Return the names of the tests in tests/cpp."""
 
 def run_cpp_test(name: str) -> None:
-    """Run a test; a RuntimeError gives the failure and its place. Tests of `mpi` are collective over MPI_COMM_WORLD."""
+    """Run a test; a RuntimeError gives the failure and its place."""
 
 def delivered(kind: int, body: bytes) -> str:
     """Return the text that a mailbox's handler makes from a message."""
@@ -145,8 +145,8 @@ class LoneHopWorker:
 
 def check_allreduce(plans: Sequence[Schedule], *, seed: int = 0, refire: bool = False) -> list[str]:
     """Check all ranks' plans symbolically (buffer 0: input, buffer 1: output) for races, unmatched messages, deadlocks,
-    and the multiplicity of every rank in every element of every result. Return the findings. `refire`: joins fire again
-    at each predecessor beyond `need`, as in a broken executor, for tests."""
+    and the multiplicity of every rank in every element of every result. Return the findings. `refire`: let joins fire
+    again at each predecessor beyond `need`, as a broken executor would."""
 
 def check_partial_allreduce(
     plans: Sequence[Schedule],
@@ -156,8 +156,8 @@ def check_partial_allreduce(
     seed: int = 0,
     refire: bool = False,
 ) -> list[str]:
-    """Do the same for plans of `plan_partial_allreduce`, started by `starters` (none: no rank may become active), where
-    only `contributors` have data."""
+    """Do the same as `check_allreduce` for plans of `plan_partial_allreduce`, started by `starters`, where only
+    `contributors` have data. Without starters, no rank may become active."""
 
 def check_activation(
     plans: Sequence[Schedule], starters: Sequence[int], *, seed: int = 0, refire: bool = False
@@ -183,12 +183,12 @@ def simulate_bootstrap(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Simulate engines that compare and close, in virtual time. Return `comparisons`, with a list of each rank's result
-    (None: all the same; otherwise the texts of all), `premature` (whether a comparison ended before all ranks had
+    (None if all are equal, otherwise all texts), `premature` (whether a comparison ended before all ranks had
     arrived), `withdrew` (from the next comparison) and `closed` by rank, and the numbers of messages by rank: sent,
-    received, sent_to_close and received_to_close. InternalError if a message arrives at a rank that has closed."""
+    received, sent_to_close and received_to_close. InternalError means that a message arrived at a closed rank."""
 
 def without_edge(plan: Schedule, before: int, after: int) -> Schedule:
-    """Return a copy without one dependency."""
+    """Return a copy of the plan in which op `after` does not depend on op `before`."""
 
 def with_need(plan: Schedule, op: int, need: int) -> Schedule: ...
 
@@ -237,7 +237,7 @@ class Executor:
 
 @final
 class ArenaSeats:
-    """A rank's seats in a buffer that processes share."""
+    """A rank's records of mapped device arenas, in shared memory: see arena_seats.h."""
 
     @staticmethod
     def bytes(ranks: int, /) -> int: ...
@@ -252,7 +252,7 @@ def host_executor() -> Executor: ...
 
 @final
 class SimulatedDriver:
-    """See csrc/memory/cuda/simulated_driver.h."""
+    """A simulated CUDA driver: see csrc/memory/cuda/simulated_driver.h."""
 
     def __init__(self, seed: int, *, capacity: int = ..., devices: int = 1) -> None: ...
     def executor(self, ordinal: int = 0) -> Executor: ...

@@ -4,4 +4,4 @@ def cpp_tests() -> list[str]:
     """Return the names of the tests."""
 
 def run_cpp_test(name: str) -> None:
-    """Run a test; raise the error that it throws."""
+    """Run a test; collective over MPI_COMM_WORLD. A RuntimeError gives the failure and its place."""

@@ -1,4 +1,4 @@
-"""Written by the build: see setup.py."""
+"""The version and the commit. The build writes this module: see setup.py."""
 
 version: str
 commit: str

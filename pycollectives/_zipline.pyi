@@ -1,4 +1,4 @@
-"""The extension of `pycollectives.zipline`: `points` contains the rows one after the other, and `ends` their ends.
+"""The extension of `pycollectives.zipline`: `points` contains the rows in sequence, and `ends` the index after each.
 
 A barrier is (t_sync, d, iterations). Invalid rows raise a `ValueError` that names the row.
 """

@@ -38,7 +38,7 @@ def compared_as(statement: Callable[[Any], object]) -> Mapping[str, Any]:
 
 
 class Group(NamedTuple):
-    """The ranks that make a collective; its arguments may depend on them."""
+    """The ranks that make a collective. Its arguments may depend on these ranks."""
 
     rank: int
     size: int
@@ -49,8 +49,8 @@ class Group(NamedTuple):
 class Creation(NamedTuple):
     """A collective that is being created: its ranks and its default name.
 
-    `original_size`: the number of ranks before some died. Arguments that are valid for it are lowered to the current
-    size.
+    `original_size`: the number of ranks before some died. Arguments that are valid for this number are lowered to the
+    current size.
     """
 
     group: Group
@@ -82,12 +82,12 @@ def creating(group: Group, default_name: str, original_size: int | None = None) 
 
 
 def as_given(default: object) -> Any:
-    """Return a default value for a field whose converter also converts the default."""
+    """Return `default`, typed as Any because the field's converter changes its type."""
     return default
 
 
 def one_of(*choices: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
-    """Return a validator that accepts only these strings."""
+    """Return a validator that accepts only the strings `choices`."""
 
     def check(_: Any, field: attrs.Attribute[Any], value: Any) -> None:
         checked_choice(field.name, value, choices)

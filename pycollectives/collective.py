@@ -1,6 +1,6 @@
 """The protocol that all collectives share, and how `Communicator` gets a method for each service.
 
-CONTRIBUTING.md, "Add a service", shows a small one.
+CONTRIBUTING.md, "Add a service", shows a small service.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class CommunicatorStatistics(Statistics):
         Number of open collectives.
     preduce_cache
         Calls of `preduce` that reused a plan, and calls that made a new one, counting only groups that exchange
-        messages. A plan fits all groups of the same size in which this rank has the same position; the newest 64 are
-        kept.
+        messages. A plan fits all groups of the same size in which this rank has the same position; the newest 64
+        plans are kept.
     """
 
     open: int
@@ -105,7 +105,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     As a context manager, a collective is closed at the end of the block. If the block raises, this rank aborts the
     collective: it leaves at once and discards its pending data, and a `RuntimeWarning` gives the number of discarded
-    contributions. The communicator closes the collectives that are still open when it is closed itself.
+    contributions. When the communicator is closed, it closes the collectives that are still open.
 
     A service derives from this class and makes the engine's side in `__init__`.
 
@@ -143,7 +143,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor left in time; the message names them. Call it again to continue.
+            Some ranks have neither flushed nor left in time; the message names them. Call `flush` again to continue.
         ClosedError
             This rank has left.
         """
@@ -193,7 +193,7 @@ class Collective(ABC, Generic[ArgumentsT]):
             self._context.forget(self)
 
     def _discard(self) -> int:
-        """Leave, discard pending data, and return the number of contributions. The base class has none."""
+        """Leave, discard pending data, and return the number of discarded contributions. The base class has none."""
         self._collective.leave()
         return 0
 
@@ -211,7 +211,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @property
     def must_flush(self) -> bool:
-        """Whether other ranks may wait here for this thread, which must then `flush` before it waits elsewhere."""
+        """Whether ranks may wait in this collective for this thread, which must `flush` before it waits elsewhere."""
         return False
 
     def start_flush(self) -> None:
@@ -227,7 +227,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @property
     def _begins_at(self) -> int:
-        """The first step of this rank, more than 0 if it replaces a dead one."""
+        """The first step of this rank, more than 0 if it replaces a dead rank."""
         return 0 if self._context.membership is None else int(self.recoverable.begins_at)
 
     @abstractmethod
@@ -322,8 +322,8 @@ class Collective(ABC, Generic[ArgumentsT]):
     ) -> Self:
         """Make a collective of this kind; collective.
 
-        `arguments` makes this rank's arguments. If it raises, this rank raises that error, and the others
-        `MismatchError`. `call`: the name in messages, by default the service.
+        `arguments` makes this rank's arguments. If it raises, this rank raises that error, and the other
+        ranks raise `MismatchError`. `call`: the name in messages, by default the service.
         """
         service = cls.arguments.service
 

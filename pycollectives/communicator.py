@@ -386,12 +386,12 @@ class Communicator:
         Parameters
         ----------
         timeout
-            Seconds for all of them together; None for the communicator's default, `math.inf` for no limit.
+            Seconds for all collectives together; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor left in time; the message names them. Call it again to continue.
+            Some ranks have neither flushed nor left in time; the message names them. Call `flush` again to continue.
         ClosedError
             The communicator is closed.
         """
@@ -401,8 +401,8 @@ class Communicator:
     def leave(self) -> None:
         """Leave the open collectives and the communicator, without waiting for other ranks.
 
-        This rank's pending data is still delivered: its engine serves the other ranks until all have closed or the
-        process ends. Leaving again does nothing.
+        This rank's pending data is still delivered: its engine serves the other ranks until all ranks have closed or
+        the process ends. Leaving again does nothing.
         """
         if self.closed or not self._engine.in_own_process:
             return

@@ -89,7 +89,7 @@ class Context:
 
     @property
     def communicator(self) -> Communicator:
-        """The communicator of this context; `ClosedError` after it was closed and deleted."""
+        """The communicator of this context; raises `ClosedError` once the communicator is closed and deleted."""
         communicator = self._communicator()
         if communicator is None:
             raise ClosedError("the communicator is closed")
@@ -122,7 +122,7 @@ class Context:
         """Make a collective with the same arguments on all ranks; collective.
 
         Threads of a rank take turns, so that all ranks make their collectives in the same order. If `arguments` raises,
-        so does `make`, after the other ranks have received the error. `build` makes the collective within a deadline,
+        `make` raises the error after the other ranks have received it. `build` makes the collective within a deadline,
         after all ranks have agreed. `timeout`: None for the default, or for the time that is left in the surrounding
         `rendezvous.within`.
         """
@@ -182,7 +182,7 @@ class Context:
         self.rendezvous.move_to(other.engine)
 
     def limited(self, timeout: float | None) -> contextlib.AbstractContextManager[None]:
-        """Give the collective calls in the block one common limit, if any; they refuse an invalid one."""
+        """Make the collective calls in the block share one time limit, if given. The calls refuse an invalid limit."""
         return contextlib.nullcontext() if timeout is None else self.rendezvous.within(self.deadline_of(timeout))
 
     def checked(
@@ -202,7 +202,7 @@ class Context:
             return arguments()
 
     def check_flushed(self, call: str) -> None:
-        """Raise `RuntimeError` if ranks could deadlock: in an open collective they may wait for this thread."""
+        """Raise `RuntimeError` if ranks could deadlock, because they may wait for this thread in an open collective."""
         unflushed = [collective for collective in self.open if not collective.closed and collective.must_flush]
         if unflushed:
             names = ", ".join(repr(collective.name) for collective in unflushed)
@@ -247,7 +247,7 @@ class Context:
         )
 
     def part(self, kind: type[PartT]) -> PartT:
-        """Return the communicator's only `kind(context)`, which is made at first use and closed with it."""
+        """Return the communicator's only `kind(context)`. It is made at first use, and closed with the communicator."""
         with self._making_part:
             if kind not in self._parts:
                 self._parts[kind] = kind(self)
@@ -265,7 +265,7 @@ class Context:
             check()
 
     def start_flush(self) -> None:
-        """Announce a flush in all collectives, so that no rank waits for this one while it waits in another flush."""
+        """Announce a flush in all collectives, so that this rank delays no rank while it waits in another flush."""
         for collective in self.open:
             if not collective.closed and collective.failed is None:
                 collective.start_flush()
@@ -278,7 +278,7 @@ class Context:
                 collective.flush(timeout=deadline.remaining())
 
     def leave(self) -> None:
-        """Leave all open collectives without waiting, even if one of them raises."""
+        """Leave all open collectives without waiting, even if one of the calls raises."""
         with contextlib.ExitStack() as stack:
             for part in self._parts.values():
                 stack.callback(part.close)
@@ -294,7 +294,7 @@ class Context:
         self.leave()
 
     def abort(self) -> int:
-        """Abort the open collectives, even if one raises; return the number of discarded contributions."""
+        """Abort the open collectives, even if one of them raises; return the number of discarded contributions."""
         discarded: list[int] = []
         with contextlib.ExitStack() as stack:
             for collective in reversed(self.open):

@@ -143,7 +143,7 @@ class SmartGroups(GeneratedGroups):
 
 @dataclass(frozen=True)
 class PunctualGroups(GeneratedGroups):
-    """Form a group from its initiator and workers due at the same time, so that none waits for a straggler.
+    """Form a group from its initiator and workers due at the same time, so that no worker waits for a straggler.
 
     This rule is ours, in place of sections 5.1 to 5.3 of Ripples; docs/groups.md gives the reasons. A worker is due
     one interval after its last group; the interval is a running mean of its compute time.
@@ -157,7 +157,7 @@ class PunctualGroups(GeneratedGroups):
     tolerance
         The other members are drawn from the workers that are due within this fraction of the initiator's interval.
     patience
-        If no other worker is due, the initiator waits for the first one due within this fraction of its interval. If
+        If no other worker is due, the initiator waits for the first worker due within this fraction of its interval. If
         there is none, the initiator is the only member of its group.
     connectivity
         As for `RandomGroups`. It mixes workers that are due at different times and would otherwise never meet.
@@ -190,8 +190,8 @@ class StaticGroups(Declared):
     3     all of the node         all                            all                          all
     ====  ======================  =============================  ===========================  ===================
 
-    - If the number of workers in pairs is odd, the last one joins the last pair. If there is no pair, it does not
-      synchronize.
+    - If the number of workers in pairs is odd, the last one joins the last pair. If there is no pair, this worker
+      does not synchronize.
     - In a node of one or two workers, the last worker averages with the opposite node in step 2.
     - The opposite node is halfway around the ring of nodes. If the number of nodes is odd, one node, a different one
       every four steps, has no opposite and joins a pair of nodes.
@@ -283,7 +283,7 @@ class StaticGroups(Declared):
 
 
 def _paired(rank: int, workers: Sequence[int]) -> tuple[int, ...]:
-    """Return the group of `rank` if `workers` form pairs (the last can have three); others are on their own."""
+    """Return the group of `rank` if `workers` form pairs (the last pair can have three); others are alone."""
     if rank not in workers or len(workers) < 2:
         return (rank,)
     pair = min(workers.index(rank) // 2, len(workers) // 2 - 1)

@@ -1,1 +1,1 @@
-"""Comparisons between ranks: of arguments before an object is made, and of calls under `PYC_CHECK`."""
+"""Comparisons of arguments between ranks, before an object is made, and of calls, under `PYC_CHECK=1`."""

@@ -13,7 +13,7 @@ DETAILS = "comparison of round"
 
 @dataclass(eq=False)
 class Call:
-    """A call of a thread, with the data to compare."""
+    """A collective call of a thread, with the data that ranks compare."""
 
     what: str  # the name of the call, the same on all ranks that make it
     of: int | None = None  # the number of the collective, if the call belongs to one
@@ -28,10 +28,10 @@ class Call:
 
 
 def may_go_on(statements: Sequence[Mapping[str, Any]]) -> set[tuple[str, int | None]]:
-    """Return the complete calls: those that every rank makes, except ranks that have left the collective.
+    """Return the complete calls: those made by every rank that has not left the collective.
 
-    The other calls wait for the next comparison. If no call is complete and every rank has one thread, none ever will
-    be.
+    The other calls wait for the next comparison. If no call is complete and every rank has one thread, no call ever
+    will be.
 
     >>> flush = {"calls": [["flush", 0, {}]], "left": []}
     >>> left = {"calls": [["mean", None, {}]], "left": [0]}
@@ -52,7 +52,7 @@ def may_go_on(statements: Sequence[Mapping[str, Any]]) -> set[tuple[str, int | N
 
 
 def notes_of(statements: Sequence[Mapping[str, Any]], call: Call) -> dict[int, dict[str, Any]]:
-    """Return the notes of the ranks that make a call."""
+    """Return the notes for a call, by the rank that makes the call."""
     return {
         rank: notes
         for rank, statement in enumerate(statements)

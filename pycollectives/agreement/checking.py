@@ -1,15 +1,15 @@
 """Checks across ranks, for debugging (`PYC_CHECK=1`): the same calls in the same order, the same bits in every round.
 
-At every collective call of a communicator, each rank sends the calls of its threads to all others and, for a flush,
+At every collective call of a communicator, each rank sends its threads' calls to all other ranks and, for a flush,
 hashes of the newest rounds that it has received. Ranks that make different calls get an error instead of waiting for
 each other. If a round differs between ranks, the next flush or close detects it.
 
-A rank may leave a collective before the others, which then do not wait for its flush. Threads of a rank may flush
+A rank may leave a collective before the other ranks, which then do not wait for its flush. Threads of a rank may flush
 different collectives in any order: if a rank has several threads, ranks that make different calls repeat the comparison
 until their calls agree.
 
 A comparison needs all ranks: no rank returns from `flush` or `close` before all have reached a collective call, or
-while another waits for a round. If a comparison is no longer possible, because a rank has left the communicator or
+while another rank waits for a round. If a comparison is no longer possible, because a rank has left the communicator or
 reached a time limit, the program gets a warning and continues without checks. An interrupted comparison makes its
 engine unusable, so the checks have their own engine.
 """
@@ -80,7 +80,7 @@ class Checks(NoChecks):
         self._over = False
 
     def meet(self, call: str, timeout: float | None) -> None:
-        """Report a call, and return when all ranks make it; MismatchError if ranks make different calls."""
+        """Report a call, and return when all ranks make it. If ranks make different calls, raise MismatchError."""
         self.try_to_meet(Call(call), timeout)
 
     def finish(self, timeout: float | None) -> None:
@@ -94,7 +94,7 @@ class Checks(NoChecks):
             self._engine.close(timeout=deadline.remaining())
 
     def leave(self) -> None:
-        """Tell the others, without waiting, that this rank takes part in no further comparison."""
+        """Notify the other ranks, without waiting, that this rank takes part in no further comparison."""
         self._over = True
         self._engine.abort()
 
@@ -115,7 +115,7 @@ class Checks(NoChecks):
     def try_to_meet(self, call: Call, timeout: float | None) -> dict[int, dict[str, Any]]:
         """Compare a call with the other ranks; if that fails or takes too long, warn that the checks have ended.
 
-        Return the notes of the ranks that make this call, by rank; none once the checks have ended. If other ranks make
+        Return the notes of the ranks that make this call, by rank; empty once the checks have ended. If ranks make
         different calls, all ranks raise MismatchError, and the checks end.
         """
         try:
@@ -144,7 +144,7 @@ class Checks(NoChecks):
         return call.replies or {}
 
     def _compare(self, call: Call, deadline: Deadline) -> None:
-        """Report the calls of this rank's threads to all ranks, and complete those that all make."""
+        """Report the calls of this rank's threads to all ranks, and complete those that all ranks make."""
         calls = self._calls[:MAX_CALLS]
         statements = self._statements(call, calls, deadline)
         going_on = may_go_on(statements)
@@ -170,7 +170,8 @@ class Checks(NoChecks):
         self._different = f"ranks make different calls: {describe_values(by_rank)}"
         if not any(statement["threads"] for statement in statements):
             self._over = True
-            raise MismatchError(f"PYC_CHECK: {self._different} (the last that all ranks made together: {self._last})")
+            together = f"the last call that all ranks made together: {self._last}"
+            raise MismatchError(f"PYC_CHECK: {self._different} ({together})")
 
     def _statements(self, call: Call, calls: Sequence[Call], deadline: Deadline) -> list[dict[str, Any]]:
         """Return the statements of all ranks. An error ends the checks, since the next comparison would fail too."""

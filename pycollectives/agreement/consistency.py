@@ -50,8 +50,8 @@ SignedT = TypeVar("SignedT", bound=Signed)
 def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
     """Make this rank's arguments and return them if they are the same on all ranks; collective.
 
-    `what` is the name of the call in messages. If `make` raises, so does `agree`, after the other ranks have received
-    the error. MismatchError names the ranks whose arguments differ or are refused, with the values.
+    `what` is the name of the call in messages. If `make` raises an error, `agree` raises it after the other ranks have
+    received it. A MismatchError lists the ranks whose arguments differ or are refused, with the values.
     """
     local, statements = share(engine, what, make, timeout=timeout)
     if any(statement != statements[0] for statement in statements):
@@ -64,8 +64,8 @@ def share(
 ) -> tuple[SignedT, list[dict[str, Any]]]:
     """Make and return this rank's arguments and, if ranks differ, the signatures of all ranks in order; collective.
 
-    Takes the same arguments as `agree`. MismatchError if ranks make different calls, or another rank refused its
-    arguments.
+    Takes the same arguments as `agree`. Raises MismatchError if ranks make different calls, or another rank refused
+    its arguments.
     """
     try:
         local = make()
@@ -106,7 +106,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:
-    """List the fields that differ: "count: 10 on ranks 0-2, 12 on rank 3; op: not given on rank 1, ..."."""
+    """List the fields that differ, such as "count: 10 on ranks 0-2, 12 on rank 3; op: not given on rank 1, ..."."""
     fields = dict.fromkeys(field for statement in statements.values() for field in statement)
     by_field = {
         field: {rank: statement.get(field, NOT_GIVEN) for rank, statement in statements.items()} for field in fields
@@ -117,12 +117,12 @@ def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:
 
 
 def describe_values(by_rank: Mapping[int, Any]) -> str:
-    """List the values with their ranks: "10 on ranks 0-2, 12 on rank 3"."""
+    """List the values with their ranks, such as "10 on ranks 0-2, 12 on rank 3"."""
     return ", ".join(_listed(f"{value} on {describe_ranks(ranks)}" for value, ranks in _grouped(by_rank)))
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
-    """Return the first few texts, and the number of the others."""
+    """Return the first few texts, and the number of texts left out."""
     every = list(texts)
     more = len(every) - MAX_GROUPS
     return every if more <= 0 else [*every[:MAX_GROUPS], f"and {more} more"]
@@ -136,7 +136,7 @@ def _grouped(by_rank: Mapping[int, Any]) -> list[tuple[Any, list[int]]]:
 
 
 def describe_ranks(ranks: Sequence[int]) -> str:
-    """Return ascending ranks in words.
+    """Describe a list of ascending ranks in words.
 
     >>> describe_ranks([0, 1, 2, 5])
     'ranks 0-2, 5'

@@ -38,7 +38,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
     begins_at = 0
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """Make the engine's collective; collective. On a rank that joins, `remake` makes it."""
+        """Make the engine's collective; collective. A rank that joins later calls `remake` instead."""
         assert context.membership is not None
         self._context = context
         self._membership = context.membership
@@ -62,7 +62,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @property
     def _engine_side(self) -> CoreT:
-        """The engine's collective; RankFailedError if a recovery must come first."""
+        """The engine's collective; raises RankFailedError if a recovery must come first."""
         if self._has_ended:
             raise ClosedError(f"{self._arguments.name!r} is closed")
         self._membership.check_installed()
@@ -72,7 +72,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @property
     def _notified_side(self) -> CoreT:
-        """The same, but fails if the engine knows of a death; for calls that may not use the engine's collective."""
+        """`_engine_side`, checked for deaths that the engine knows; for calls that do not always use the engine."""
         side, engine = self._engine_side, self._context.engine
         if engine.progress == "caller":
             engine.advance()
@@ -85,7 +85,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         return 0
 
     def _numbering(self) -> str:
-        """Return an explanation of the numbers in messages."""
+        """Return an explanation of round, step and group numbers, for messages."""
         return f"; rounds, steps and groups count from {self._first_number}"
 
     def _check_not_left(self) -> None:
@@ -100,7 +100,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
     def _run(
         self, action: Callable[[], T], deadline: Deadline, *, lock: AbstractContextManager[object] | None = None
     ) -> T:
-        """Return the result of `action`; if a rank has died, recover and call it again.
+        """Return the result of `action`; if a rank has died, recover and call `action` again.
 
         `lock` is held during the action; by default `_exclusively()`.
         """
@@ -121,7 +121,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Refuse a second thread as the engine does, but wait for a recovery by another thread."""
+        """Refuse a second thread, as the engine does. During a recovery by another thread, wait instead."""
         if not self._in_use.acquire(blocking=self._membership.is_recovering):
             raise self._is_busy()
         try:
@@ -136,7 +136,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
         )
 
     def _enter_soon(self) -> bool:
-        """Lock the collective; False during a recovery by another thread."""
+        """Lock the collective. Return False, without a lock, during a recovery by another thread."""
         if self._in_use.acquire(blocking=False):
             return True
         if self._membership.is_recovering:
@@ -194,7 +194,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
             self._leave()
 
     def shared_bytes(self, values: Array, what: str, deadline: Deadline) -> Array:
-        """Return the members' bytes together; collective. In each place, at most one member has a byte other than 0."""
+        """Combine the members' arrays of bytes; collective. At each index, at most one member's byte is not 0."""
         made = self._context.full_rounds(values, "BOR", what, deadline)
         result, _ = made.allreduce(values, timeout=seconds_of(deadline))
         made.leave()
@@ -203,7 +203,7 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
     # ------------------------------------------------------------------------------------------------ the state
 
     def check_usable(self) -> None:
-        """Raise the error of the next call, unless it is a death."""
+        """Raise the error that the next call would raise, unless a rank's death is its cause."""
         if self._membership.failed is not None:
             raise self._membership.failed
         if self._core is not None:
@@ -220,11 +220,11 @@ class Continuing(ABC, Generic[ArgumentsT, CoreT]):
 
     @property
     def default_timeout(self) -> float | None:
-        """Time limit of calls that have no other."""
+        """The default time limit in seconds, for calls without their own `timeout`; None for no limit."""
         return self._context.timeout
 
 
 def seconds_of(deadline: Deadline) -> float:
-    """Return the remaining seconds of a deadline for the engine, where None would mean the default limit."""
+    """Return the remaining seconds of a deadline, or `math.inf`. For the engine, None would mean the default."""
     left = deadline.remaining()
     return math.inf if left is None else left

@@ -22,7 +22,7 @@ REPORT_S = 2.0
 
 
 def follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
-    """Return whether the error is due to a death. A rank that notices a death revokes the new communicator."""
+    """Return whether an MPI error is due to a death. A rank that notices a death revokes the new communicator."""
     from ..support.native import MPI
 
     deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
@@ -30,7 +30,7 @@ def follows_death(error: BaseException) -> TypeGuard[MPI.Exception]:
 
 
 def _is_reported_soon(comm: MPI.Comm) -> bool:
-    """Return whether MPI soon reports a death: Open MPI's nonblocking collectives first raise other errors."""
+    """Return whether MPI reports a death within `REPORT_S`; Open MPI may raise other errors first."""
     if not is_fault_tolerant():
         return False
     deadline = Deadline(REPORT_S)
@@ -57,7 +57,7 @@ def naming_failed_ranks(comm: MPI.Comm) -> Iterator[None]:
 
 
 def _failed(comm: MPI.Comm) -> list[int]:
-    """Return the ranks of a communicator that MPI reports dead; none without fault tolerance."""
+    """Return the ranks of a communicator that MPI reports as dead. Without fault tolerance, it reports none."""
     from ..support.native import MPI
 
     try:

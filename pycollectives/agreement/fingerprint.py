@@ -32,7 +32,7 @@ class Fingerprint:
         return cls(str(array.dtype), array.shape, hash_of_bits(array))
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return one hash, because the type's name may be long, in the form of a call's arguments."""
+        """Return a hash of all fields, since the type's name may be long, in the form of a call's arguments."""
         return {"fingerprint": hashlib.blake2b(repr(self).encode(), digest_size=16).hexdigest()}
 
 

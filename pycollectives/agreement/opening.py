@@ -1,4 +1,4 @@
-"""Makes the engines of a communicator after its ranks have agreed on the options."""
+"""Make the engines of a communicator after its ranks have agreed on the options."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def engines_of(
 
 
 def measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:
-    """Return the costs of messages between nodes, the same on all ranks; None if a table is used; collective."""
+    """Return measured costs of messages between nodes, equal on all ranks; None if not needed; collective."""
     from ..support.native import core
 
     other = farthest_of(nodes, places)

@@ -37,7 +37,7 @@ _making_turn = threading.Lock()
 def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
     """Return the lock of an MPI communicator, which keeps threads from mixing its collectives.
 
-    Each communicator has its own lock. One lock for all would deadlock if ranks took communicators in different orders.
+    Each communicator has its own lock. A single lock could deadlock ranks that use communicators in different orders.
     """
     _check_usable(comm)
     with _making_turn:
@@ -71,7 +71,7 @@ class Failures(NamedTuple):
         if self.on_failure == "raise" and self.respawn:
             raise ValueError(f"respawn: expected False with on_failure='raise', got {self.respawn!r}")
         if self.respawn and self.others_respawn:
-            raise ValueError(f"respawn: expected False, since an open communicator has it, got {self.respawn!r}")
+            raise ValueError(f"respawn: expected False, since an open communicator has respawn, got {self.respawn!r}")
         return self._replace(spares=spares)
 
 
@@ -106,7 +106,7 @@ class Options:
         failures: Failures = RAISE,
         limit: float | None = None,
     ) -> tuple[Options, list[Place]]:
-        """Check the arguments of `Communicator` and return them, with the place of each rank; collective.
+        """Check the arguments of `Communicator` and return them with each rank's machine; collective.
 
         `is_tuned`: whether this process uses a selection table other than the built-in one.
         `limit`: seconds to wait for the other ranks; None for the limit in the arguments.
@@ -138,7 +138,7 @@ class Options:
         failures: Failures = RAISE,
         size: int = 1,
     ) -> Options:
-        """Check the arguments without other ranks; defaults (None) come from the environment."""
+        """Check the arguments without communication. Defaults are from the environment."""
         environment = settings()
         progress = environment.progress if progress is None else checked_progress(progress)
         per_node = environment.ranks_per_node if ranks_per_node is None else checked_ranks_per_node(ranks_per_node)
@@ -175,8 +175,8 @@ class Options:
 class _OverMpi:
     """Agreement before there is an engine, by collectives on the user's communicator.
 
-    They are non-blocking: a blocking call would react neither to Ctrl-C nor to a time limit. Point-to-point messages
-    would show which ranks are missing, but could mix with the user's own.
+    The collectives are non-blocking, because a blocking call would react neither to Ctrl-C nor to a time limit.
+    Point-to-point messages would show which ranks are missing, but could mix with the user's messages.
     """
 
     def __init__(self, comm: MPI.Comm, warn_after: float | None) -> None:
@@ -197,7 +197,8 @@ class _OverMpi:
                     if deadline.passed:
                         raise StallError(
                             f"{what}: some ranks did not call it within {timeout:g} s, or gave up earlier (it is "
-                            "collective, and MPI does not report which); no collective works on that communicator now"
+                            "collective, and MPI does not report which ranks are missing); no collective works on the "
+                            "communicator now"
                         )
                     if warning.is_due():
                         warning.say(
@@ -225,7 +226,7 @@ class _OverMpi:
 
 
 def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
-    """Return the time limit and the time of the warning; the defaults if the arguments are refused later."""
+    """Return the time limit and the time of the warning. Invalid values, refused later, give the defaults."""
     try:
         environment = settings()
         limit = environment.timeout if timeout is None else checked_timeout(timeout)  # type: ignore[arg-type]
@@ -255,7 +256,7 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def _warn_of_singletons() -> None:
-    """Warn if the launcher belongs to another MPI, and has started N programs of one rank each."""
+    """Warn if the launcher belongs to another MPI, and so started N programs of one rank each."""
     from ..support.native import LIBRARY, MPI
 
     announced, variable = next(((os.environ[name], name) for name in LAUNCHERS if name in os.environ), ("1", ""))

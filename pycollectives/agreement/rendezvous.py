@@ -22,7 +22,7 @@ MadeT = TypeVar("MadeT")
 
 
 class Rendezvous:
-    """One rank's part in calls that all ranks make together. Its threads take turns, so that calls do not mix.
+    """One rank's part in calls that all ranks make together. The rank's threads take turns.
 
     Every method also raises the errors of `agreement.share`, and `ClosedError` after `close`.
     """
@@ -46,10 +46,10 @@ class Rendezvous:
 
     @contextmanager
     def closing(self, deadline: Deadline) -> Iterator[None]:
-        """Wait until no thread is in a call, and tell the other ranks that this one takes part in no further call.
+        """Wait until no thread is in a call, and notify the other ranks that this rank makes no further call.
 
-        StallError if another thread is still closing or in a call at the deadline. ClosedError if this thread is,
-        because the caller is then a signal handler.
+        Raise StallError if another thread is still closing or in a call at the deadline. Raise ClosedError if this
+        thread is closing or in a call, which means that a signal handler called `closing`.
         """
         self._engine.check_process()
         with self._entered(), _held(self._closing, deadline, "another thread of this rank is closing it, and waits"):
@@ -95,7 +95,7 @@ class Rendezvous:
     def make(self, call: str, check: Callable[[], SignedT], build: Callable[[SignedT, Deadline], MadeT]) -> MadeT:
         """Build an object from arguments that agree on all ranks; other threads of this rank wait.
 
-        If `check` raises, the other ranks learn of it.
+        If `check` raises an error, the other ranks receive it.
         """
         with self._come(call) as deadline:
             agreed = agree(self._engine, call, check, timeout=deadline.remaining())
@@ -112,7 +112,7 @@ class Rendezvous:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Refuse a call from a signal handler that has interrupted such a call."""
+        """Refuse a call by a signal handler that has interrupted another collective call."""
         thread = threading.get_ident()
         if thread in self._busy:
             raise ClosedError("the communicator is in use: this thread is in a collective call or in close() already")
@@ -135,7 +135,7 @@ class Rendezvous:
 
 @contextmanager
 def _held(lock: threading.Lock, deadline: Deadline, why_not: str) -> Iterator[None]:
-    """Hold a lock; StallError if it is not free by the deadline."""
+    """Hold a lock; raise StallError if the lock is not free by the deadline."""
     remaining = deadline.remaining()
     if not lock.acquire(timeout=-1 if remaining is None or remaining > threading.TIMEOUT_MAX else remaining):
         raise StallError(f"closing the communicator: {why_not}")

@@ -65,11 +65,11 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
 
     Call it after a `RankFailedError`. This communicator and its open collectives are aborted, which discards
     undelivered contributions. The survivors keep their order and are renumbered from 0. The new communicator has the
-    same arguments as this one; its `mpi_comm` contains only the survivors. Ranks that die during the call are left out
-    too. If a rank dies later, shrink the new communicator. Shrink one communicator at a time in a process.
+    same arguments as this one; its `mpi_comm` contains only the survivors. Ranks that die during the call are also left
+    out. If a rank dies later, shrink the new communicator. Shrink one communicator at a time in a process.
 
-    Requires an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`. Every survivor must call it. For
-    MPI, a rank whose program has ended is not dead: the others wait for it until their time limit.
+    Requires an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`. Every survivor must call `shrink`.
+    For MPI, a rank whose program has ended is not dead: the other ranks wait for it until their time limit.
 
     Parameters
     ----------
@@ -85,14 +85,14 @@ def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
     Raises
     ------
     StallError
-        Some survivors have not called it in time; the message names them. Call it again to continue.
+        Some survivors have not called `shrink` in time; the message names them. Call it again to continue.
     ClosedError
         The communicator was closed by `close`, or has been shrunk, or MPI is finalized.
     RuntimeError
-        The ranks are threads of one process, this MPI cannot continue after a death or does not report one that this
-        library has seen, a rank could not make the new communicator (raised on all ranks), or another thread is in this
-        call. Or, only on this rank: an MPI call that makes communicators from MPI_COMM_WORLD has failed, and this
-        communicator lacks some of its ranks.
+        The ranks are threads of one process, MPI cannot continue after a death or does not report a death that this
+        library has noticed, a rank could not make the new communicator (raised on all ranks), or another thread is in
+        `shrink`. Or, only on this rank: an MPI call that makes communicators from MPI_COMM_WORLD has failed, and this
+        communicator lacks ranks of MPI_COMM_WORLD.
     """
     if comm._membership is not None:
         raise RuntimeError("shrink: expected a communicator with on_failure='raise'; this one continues by itself")
@@ -119,7 +119,7 @@ class Shrinking:
     """
 
     def __init__(self, old: Old, numbers: Sequence[int] | None = None, words: Words | None = None) -> None:
-        """Check that the communicator can be shrunk; send nothing. `numbers`: the numbers of its ranks in messages."""
+        """Check, locally, that the communicator can be shrunk. `numbers`: the numbers of its ranks in messages."""
         duplicate = old._engine.mpi_duplicate()
         if duplicate is None:
             raise ClosedError(f"shrink: {old.name} is closed")
@@ -143,7 +143,7 @@ class Shrinking:
             raise RuntimeError(f"shrink: another thread is already shrinking {self._old.name}")
         try:
             if self.is_over and self._new is None:
-                raise ClosedError(f"shrink: {self._old.name} was shrunk before: use the communicator it returned")
+                raise ClosedError(f"shrink: {self._old.name} was shrunk before: use the communicator returned then")
             self._old.abort()
             warning = StallWarning(settings().stall_warning, f"rank {self._old.rank} of {self._old.size}")
             while not self.is_over:
@@ -162,7 +162,7 @@ class Shrinking:
             self._turn.release()
 
     def _make(self, decision: Decision, deadline: Deadline) -> None:
-        """Make the new communicator. In the next step, the others learn whether it is made."""
+        """Make the new communicator. In the next step, the other ranks learn whether this rank has made it."""
         comm = None
         self.members = decision.members
         try:
@@ -192,7 +192,7 @@ class Shrinking:
         return f"{type(self._error).__name__}: {self._error}"
 
     def _finish(self, decision: Decision) -> None:
-        """Keep the new communicator if all members have made it. RuntimeError if it cannot be made."""
+        """Keep the new communicator if all members have made it. Raise RuntimeError if a member could not."""
         new, error = self._new, self._error
         if decision.agreed and new is not None and decision.members == self.members:
             self.is_over = True
@@ -259,7 +259,7 @@ class Shrinking:
         return error
 
     def _advance(self, deadline: Deadline, warning: StallWarning) -> None:
-        """Process a message, or wait for one. StallError at the limit."""
+        """Process a message, or wait for one. Raise StallError at the time limit."""
         self._flush()
         if self._receive():
             return
@@ -285,7 +285,7 @@ class Shrinking:
         return describe_ranks([self._numbers[rank] for rank in ranks])
 
     def _check_reported(self) -> None:
-        """Raise RuntimeError if missing ranks are dead, but MPI does not know it."""
+        """Raise RuntimeError if missing ranks are dead, but MPI does not report their deaths."""
         try:
             self._old._engine.check_usable()
         except RankFailedError as error:
@@ -370,7 +370,7 @@ def tag_of_survivors() -> int:
 
 
 def supersede(engines: Iterable[_core.Engine]) -> None:
-    """Suppress failure reports of these engines at the end of the program: the survivors have other ones."""
+    """Suppress failure reports of these engines at the end of the program: the survivors have new ones."""
     for engine in engines:
         engine.supersede()
 
@@ -383,7 +383,7 @@ def supersede(engines: Iterable[_core.Engine]) -> None:
 def give_back_turn(comm: MPI.Comm) -> None:
     """Let MPI make communicators again after a creation has failed in this process; local.
 
-    RuntimeError if the creation that failed was on MPI_COMM_WORLD, unless `comm` has the same ranks: then
+    Raise RuntimeError if the failed creation was on MPI_COMM_WORLD, unless `comm` has the same ranks: in that case
     `shrunk_by_mpi` does not wait.
     """
     from ..support.native import MPI

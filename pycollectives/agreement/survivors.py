@@ -1,12 +1,12 @@
 """How the survivors of a death agree on the members and whether to continue: a state machine without messages or clock.
 
-Every rank sends every message to all others. A step is one agreement. All ranks that survive it reach the same
+Every rank sends every message to all others. A step is one agreement. All ranks that survive a step reach the same
 decision:
 
   ready      The rank takes part. If it objects to the subject of the step, it gives the reason.
   withdrawn  The rank has reached its time limit. It may take part again, in a new attempt.
-  commit     All ranks that are not known to be dead are ready. The message names them, their attempts and objections.
-  decided    All of these have sent the same commit. A rank that receives it decides the same, and sends it too.
+  commit     All ranks that are not known to be dead are ready. The message lists them, their attempts and objections.
+  decided    All ranks in a commit have sent this commit. A rank that receives a decision adopts it, and sends it too.
 
 A rank that has committed withdraws only after another rank has withdrawn an attempt that the commit names, because that
 commit can no longer be decided. Therefore no rank acts on a decision while a member has withdrawn. Once the death of a

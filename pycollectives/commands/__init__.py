@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def readable(*kinds: type[Exception]) -> Iterator[None]:
-    """End the command with the text of an error of these kinds, by default `ValueError`, instead of a traceback."""
+    """If an error of these kinds occurs (by default `ValueError`), end the command with its text, not a traceback."""
     expected = kinds or (ValueError,)
     try:
         yield
@@ -22,7 +22,7 @@ def readable(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def print_table(head: Iterable[str], rows: Iterable[Iterable[str]], *, width: int | None = None) -> None:
-    """Print a table without lines."""
+    """Print a table without ruled lines."""
     from rich.console import Console
     from rich.table import Table
 

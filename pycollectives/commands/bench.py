@@ -14,7 +14,7 @@ import click
 @click.argument("name", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(name: str | None, arguments: tuple[str, ...]) -> None:
-    """Run a benchmark: `mpirun -n 8 python -m pycollectives bench skew [OPTIONS]`. Without a name, list them."""
+    """Run a benchmark: `mpirun -n 8 python -m pycollectives bench skew [OPTIONS]`. Without a name, list all."""
     folder = _bench_folder()
     names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
     if name is None:

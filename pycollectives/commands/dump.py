@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> None:
     """Show the newest rounds of a running program's processes on this machine.
 
-    Without PIDs, show the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and
-    writes its record to its PYC_DUMP_DIR, or to its working folder.
+    Without PIDs, show the processes of this SLURM job, or of your only job on this machine. Each process receives
+    SIGUSR2 and writes its record to its PYC_DUMP_DIR, or to its working folder.
     """
     documents, silent = flight.request(pids or chosen(every), timeout)
     if as_json:
@@ -43,7 +43,7 @@ def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> N
 
 
 def chosen(every: bool) -> list[int]:
-    """Return the processes of one job, or all of them if `every` is set."""
+    """Return the processes of one job, or of all jobs if `every` is set."""
     found = flight.listening()
     jobs = flight.jobs(found)
     if not found:
@@ -54,7 +54,7 @@ def chosen(every: bool) -> list[int]:
     if own is not None:
         return own
     listed = "; ".join(f"{job}: {' '.join(map(str, pids))}" for job, pids in jobs.items())
-    raise click.ClickException(f"you have several jobs here: pass the PIDs of one, or --all ({listed})")
+    raise click.ClickException(f"you have several jobs here: pass the PIDs of one job, or --all ({listed})")
 
 
 def _print_records(documents: dict[Path, flight.Document]) -> None:

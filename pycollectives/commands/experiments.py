@@ -26,7 +26,8 @@ def list_command() -> None:
         (one.name, one.figure, str(one.ranks), str(len(one.jobs) * len(one.seeds)), one.title) for one in catalogue()
     ]
     print_table(("name", "figure", "ranks", "jobs", "what"), rows)
-    click.echo("\nRun one: mpirun -n RANKS python -m pycollectives experiments run NAME. Figures without training:\n")
+    click.echo("\nRun an experiment: mpirun -n RANKS python -m pycollectives experiments run NAME")
+    click.echo("\nOther figures, without training:\n")
     others = [(of.figure, "-" if of.ranks is None else str(of.ranks), of.command, of.title) for of in MEASURED]
     print_table(("figure", "ranks", "python -m pycollectives ...", "what"), others)
 
@@ -34,7 +35,10 @@ def list_command() -> None:
 @experiments.command()
 @click.argument("name")
 def show(name: str) -> None:
-    """Print the jobs of an experiment, NAME or a .toml file: their settings and minimum run times."""
+    """Print the settings and the minimum run time of each job in an experiment.
+
+    NAME is a built-in experiment or a .toml file.
+    """
     from ..experiments.experiment import find
     from ..experiments.ideal import expected_s
 
@@ -67,7 +71,10 @@ def show(name: str) -> None:
     help="JSON file for the results.  [default: NAME.json, or NAME-part.json with one of the options above]",
 )
 def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, path: Path | None) -> None:
-    """Run an experiment, NAME or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
+    """Run an experiment: `mpirun -n 8 python -m pycollectives experiments run hyperplane`.
+
+    NAME is a built-in experiment or a .toml file.
+    """
     from mpi4py import MPI
 
     from ..experiments.experiment import find
@@ -108,7 +115,7 @@ def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, 
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: next to the results]"
 )
 def plot(name: str, output: Path | None) -> None:
-    """Print and plot the results in NAME.json. NAME can also be a .toml or .json file."""
+    """Print and plot an experiment's results, NAME.json. NAME can also be a .toml or .json file."""
     from ..experiments import report
 
     path = Path(name if name.endswith(".json") else f"{name.removesuffix('.toml')}.json")

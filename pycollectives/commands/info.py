@@ -78,7 +78,7 @@ def described_cuda(found: dict[str, Any]) -> str:
 
 
 def device_table(devices: list[dict[str, Any]]) -> Table:
-    """Return the devices as a table; the last column lists the devices whose memory each one can access."""
+    """Return the devices as a table; the last column lists the devices whose memory each device can access."""
     from rich.table import Table
 
     headers = ("device", "name", "capability", "memory", "PCI bus", "CUDA IPC", "processes", "accesses")

@@ -55,7 +55,8 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     "--trace",
     "trace_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="For --load trace: CSV file of seconds, a line per call, a column per rank or one for all. Lines repeat.",
+    help="For --load trace: CSV file of seconds, with a line per call, and a column per rank or one for all ranks. "
+    "After the last line, lines repeat from the first.",
 )
 @click.option("--ranks", "-n", default=8, show_default=True, type=click.IntRange(1, 65536))
 @click.option(
@@ -63,11 +64,15 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     default=64,
     show_default=True,
     type=click.IntRange(1),
-    help="Calls of the fastest rank. Figures cover the time until it has made them.",
+    help="Calls of the fastest rank. Results cover the time until this rank has made them.",
 )
 @click.option("--work-us", default=0.0, show_default=True, type=click.FloatRange(0), help="Work common to all ranks.")
 @click.option(
-    "--skew-us", default=1000.0, show_default=True, type=click.FloatRange(0), help="Scale of the differences."
+    "--skew-us",
+    default=1000.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Scale of the differences between ranks.",
 )
 @click.option(
     "--barrier/--no-barrier",
@@ -76,23 +81,23 @@ OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "ma
     help="All ranks start each call's work together, as in bench/skew.py.",
 )
 @click.option("--bytes", "nbytes", default=8, show_default=True, type=click.IntRange(0))
-@click.option("--algorithm", default="auto", show_default=True, help="auto: the cheapest with these costs.")
+@click.option("--algorithm", default="auto", show_default=True, help="auto: the fastest with these costs.")
 @click.option(
     "--activation",
     default="auto",
     show_default=True,
-    help="dissemination, tree or tree:K. auto: the cheapest by the cost model.",
+    help="dissemination, tree or tree:K. auto: the fastest by the cost model.",
 )
 @click.option("--late", default="accumulate", show_default=True, type=click.Choice(["accumulate", "replace", "drop"]))
 @click.option("--max-staleness", default=None, type=click.IntRange(0))
 @click.option(
     "--seed", default=1, show_default=True, type=click.IntRange(0), help="Seed of loads, policies and deliveries."
 )
-@click.option("--latency-us", default=1.5, show_default=True, type=click.FloatRange(0), help="LogGP's L.")
-@click.option("--overhead-us", default=0.5, show_default=True, type=click.FloatRange(0), help="LogGP's o.")
-@click.option("--gap-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="LogGP's G, per byte.")
-@click.option("--reduce-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="Reduction, per byte.")
-@click.option("--ideal", is_flag=True, help="Assume that communication costs nothing: the limit of the policy.")
+@click.option("--latency-us", default=1.5, show_default=True, type=click.FloatRange(0), help="LogGP's latency L.")
+@click.option("--overhead-us", default=0.5, show_default=True, type=click.FloatRange(0), help="LogGP's overhead o.")
+@click.option("--gap-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="LogGP's gap G, per byte.")
+@click.option("--reduce-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="Time to reduce a byte.")
+@click.option("--ideal", is_flag=True, help="Assume that communication takes no time: the limit of the policy.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
     policy_text: str,

@@ -56,14 +56,19 @@ JOB = _options(
     click.option("--launcher", help=f"One of {', '.join(profiles.LAUNCHERS)}."),
     click.option(
         "--on-failure",
-        help="If a rank dies, raise: the job ends; continue: the other ranks continue (only with --launcher mpirun).",
+        help="Effect of a rank's death. raise: the job ends. continue: other ranks continue (needs --launcher mpirun).",
     ),
     click.option(
         "--spares",
         type=int,
-        help="With --on-failure continue: more ranks, which wait to replace dead ones. Sets PYC_SPARES.",
+        help="With --on-failure continue: number of extra ranks that wait to replace dead ranks. Sets PYC_SPARES.",
     ),
-    click.option("--launcher-option", "launcher_options", multiple=True, help="E.g. --launcher-option=--mpi=pmix."),
+    click.option(
+        "--launcher-option",
+        "launcher_options",
+        multiple=True,
+        help="Option for the launcher, as in --launcher-option=--mpi=pmix.",
+    ),
     click.option("--folder", default="runs", show_default=True, help="Folder of logs (JOB.log) and results (JOB/)."),
     click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
 )
@@ -89,8 +94,8 @@ def submit(folder: str, command: tuple[str, ...], wait: bool, test_only: bool, *
 
 
 @slurm.command(context_settings=COMMAND)
-@click.option("--method", multiple=True, help="Value for {method} in COMMAND; repeat the option for one job each.")
-@click.option("--seed", multiple=True, help="Value for {seed} in COMMAND; repeat the option for one job each.")
+@click.option("--method", multiple=True, help="Value for {method} in COMMAND. Repeat the option for more jobs.")
+@click.option("--seed", multiple=True, help="Value for {seed} in COMMAND. Repeat the option for more jobs.")
 @click.option("--at-most", type=click.IntRange(1), help="Maximum number of jobs that run at the same time.")
 @click.option("--dry-run", is_flag=True, help="Print the batch script without submitting it.")
 @SUBMISSION
@@ -119,7 +124,7 @@ def sweep(
 @slurm.command(name="check-ranks")
 @click.argument("ranks", type=click.IntRange(1))
 def check_ranks(ranks: int) -> None:
-    """Check that the launcher has started RANKS ranks, and print their environment. Jobs run it first."""
+    """Check that the launcher has started RANKS ranks, and print their environment. Jobs run this command first."""
     with readable(ImportError):
         from ..slurm.ranks import complaint, describe, speaks
         from ..support.native import MPI
@@ -151,7 +156,9 @@ def _profile(cluster: str | None, profile_file: Path | None, launcher_options: t
     if profile_file is None:
         return profiles.built_in(cluster or "generic", overrides)
     if cluster is not None:
-        raise ValueError('expected --cluster or --profile, got both; in the profile, set base = "NAME" of a cluster')
+        raise ValueError(
+            'expected --cluster or --profile, got both; to extend a cluster\'s profile, set base = "NAME" in the file'
+        )
     return profiles.load(profile_file, overrides)
 
 

@@ -32,11 +32,13 @@ TIMEOUT_S = 5.0
 def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None:
     """Show the speed of a running program's ranks on this machine, until it ends or you press Ctrl-C.
 
-    Columns: the time of a step, between two results; the share of this time from a call to its result; the share of
-    rounds without the rank's data; the number of rounds that others have received and this rank has not; the time since
-    its newest call; its current wait. Processes that do not answer, such as stopped ones, are listed below the table.
-    Without PIDs, show the processes of this SLURM job, or of your only job here. Each process receives SIGUSR2 and
-    writes its flight record, as for `dump`.
+    Columns: "step" is the time from one result to the next, and "call to result" the share of it between a call and the
+    result. "absent" is the share of rounds without the rank's data, "behind" the number of rounds that another rank has
+    received and this rank has not. "newest call" is the time since the rank's newest call, and "waits for" the reason
+    for its current wait. Processes that do not answer, such as stopped ones, are listed below the table.
+
+    Without PIDs, show the processes of this SLURM job, or of your only job on this machine. Each process receives
+    SIGUSR2 and writes its flight record, as for `dump`.
     """
     from rich.console import Console
     from rich.live import Live
@@ -63,7 +65,7 @@ def top(pids: tuple[int, ...], every: bool, interval: float, once: bool) -> None
 
 
 def _look(pids: list[int], kept: set[Path]) -> tuple[list[Pace], list[str]]:
-    """Return the current paces, and a line for each process without a record. Delete all records but `kept`."""
+    """Return the current paces, and a line for each process without a record. Delete records not in `kept`."""
     documents, silent = flight.request(pids, TIMEOUT_S)
     for path in documents.keys() - kept:
         path.unlink(missing_ok=True)

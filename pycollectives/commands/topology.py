@@ -86,7 +86,7 @@ def _range(values: list[int]) -> str:
 
 
 def _sums(graph: Topology | TimeVarying, weights: str) -> str:
-    """Return whether the rows or the columns of the weights sum to 1."""
+    """Describe which sums of the weights are 1: those of rows, of columns, or of both."""
     found = []
     for what, check in (("rows", graph.check_row_stochastic), ("columns", graph.check_column_stochastic)):
         try:

@@ -98,7 +98,7 @@ def _choices(command: Any) -> Any:
     "--seed",
     type=int,
     show_default=str(DEFAULTS.seed),
-    help="Seed of the data, the order of examples, the initial weights, the load, and the method if it uses one.",
+    help="Seed of the data, the order of examples, the initial weights, the load, and the method if it is random.",
 )
 @click.option(
     "--device",
@@ -118,17 +118,17 @@ def _choices(command: Any) -> Any:
     type=click.Choice(["raise", "continue"]),
     default="raise",
     show_default=True,
-    help="If a rank dies, all ranks end, or the others continue without it (mpirun --with-ft ulfm).",
+    help="Effect of a rank's death. raise: all ranks end. continue: others continue (needs mpirun --with-ft ulfm).",
 )
 @click.option(
     "--at-least",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="With --on-failure continue: if fewer ranks are left, write a checkpoint and exit with 75, as after SIGUSR1.",
+    help="With --on-failure continue: if fewer ranks are alive, write a checkpoint and exit with 75, as after SIGUSR1.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint in the output folder, if there is one.")
-@click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has a different size.")
+@click.option("--ranks", type=click.IntRange(1), help="Fail if the job has another number of ranks.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
 @click.option("--allow-not-finite", is_flag=True, help="Exit with 0 even if the validation loss is not finite.")
 def train(
@@ -154,7 +154,7 @@ def train(
     try:
         if ranks is not None and failures.size != ranks:
             library = MPI.get_vendor()[0]
-            raise ValueError(f"expected {ranks} ranks, got {failures.size}: did the launcher of {library} start it?")
+            raise ValueError(f"expected {ranks} ranks, got {failures.size}: use the launcher of {library}")
         given = {key: value for key, value in options.items() if value is not None}
         settings = settings_.Settings.read(config, given)
         if resume and settings.output is None:

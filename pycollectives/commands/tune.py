@@ -41,16 +41,16 @@ def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[i
     callback=_sizes,
     default="8,1024,8192,65536,262144,1048576,4194304",
     show_default=True,
-    help="Sizes of one rank's data. Each stands for sizes up to 4 times smaller and larger.",
+    help="Sizes of one rank's data. Each size represents sizes up to 4 times smaller and larger.",
 )
 @click.option(
     "--seconds",
     default=120.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="No measurement starts after this time. A choice can differ from the built-in one after at least 3 passes.",
+    help="No measurement starts after this time. Choices can differ from the built-in ones after at least 3 passes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the written file instead of tables.")
+@click.option("--json", "as_json", is_flag=True, help="Print the contents of the file instead of tables.")
 def tune(output: Path | None, sizes: list[int], seconds: float, as_json: bool) -> None:
     """Measure this machine for algorithm="auto": `mpirun -n P python -m pycollectives tune`.
 
@@ -85,7 +85,7 @@ def _users_table() -> Path:
 
 
 def _cannot_tune(world: MPI.Comm, output: Path | None) -> str | None:
-    """Return the reason why the machine cannot be measured, or None; on rank 0."""
+    """Return, on rank 0, the reason why the machine cannot be measured, or None."""
     if world.size < 2:
         return (
             "expected at least 2 ranks, got 1: run `mpirun -n P python -m pycollectives tune`, with as many ranks as "
@@ -102,7 +102,7 @@ def _cannot_tune(world: MPI.Comm, output: Path | None) -> str | None:
 
 
 def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json: bool) -> str | None:
-    """Measure, write and print; collective. Return the reason if no table was written, or None; on rank 0."""
+    """Measure, write and print; collective. Return, on rank 0, the reason if no table was written, or None."""
     from ..support.native import core
     from ..tuning.derivation import PASSES_NEEDED
     from ..tuning.measuring import Tuning

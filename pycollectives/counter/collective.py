@@ -24,11 +24,11 @@ class SharedCounter(Collective[CounterArguments]):
     fixed share. No two ranks get the same number, and no number is left out.
 
     The number is in the memory of rank 0's node. Ranks of this node add to it in place and wait for no other rank.
-    Other ranks ask rank 0, whose progress thread answers, whatever its application does. One thread at a time may call
-    it.
+    Other ranks ask rank 0, whose progress thread answers, whatever its application does. Only one thread at a
+    time may use a counter.
 
     If a rank dies and the others continue (`on_failure="continue"`), no two survivors get the same number. Numbers that
-    the dead rank had taken are lost, and so may be numbers that rank 0 was giving out when it died. If no rank of its
+    the dead rank had taken are lost, and numbers that rank 0 was giving out when it died may be lost. If no rank of its
     node survives, numbers that dead ranks had taken may be given again.
 
     >>> import pycollectives as pc
@@ -70,7 +70,7 @@ class SharedCounter(Collective[CounterArguments]):
         ValueError, TypeError
             `n` is refused, or differs from the `n` of the last call, which raised StallError.
         StallError
-            Rank 0, on another node, does not answer in time. If the call is repeated, it takes no further numbers.
+            Rank 0, on another node, does not answer in time. If you repeat the call, it takes no further numbers.
         RuntimeError
             Another thread is in a call of this object.
         ClosedError
@@ -84,7 +84,7 @@ class SharedCounter(Collective[CounterArguments]):
         return self._collective.fetch_add(number, timeout=self._context.limit(timeout))
 
     def read(self, *, timeout: float | None = None) -> int:
-        """Return the value. Same as `fetch_add(0)`, with the same `timeout` and errors."""
+        """Return the value, as `fetch_add(0)` does, with its `timeout` and errors."""
         return self.fetch_add(0, timeout=timeout)
 
     def statistics(self) -> Statistics:

@@ -36,7 +36,7 @@ def until(
         step may take more examples than are left.
     counter
         Made by `Communicator.counter`, for this loop only. With a counter that begins at more than 0, the loop
-        continues an earlier one.
+        continues an earlier loop.
     batch
         The examples of a step of this rank, 1 or more; needs `counter`.
 

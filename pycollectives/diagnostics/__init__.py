@@ -1,1 +1,1 @@
-"""Flight records, traces, and which commit a result was made with."""
+"""Flight records, traces, and the commit with which a result was made."""

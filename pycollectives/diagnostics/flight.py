@@ -1,7 +1,7 @@
 """Flight records of running programs: requests the records of processes on this machine, and joins them.
 
-A process with a communicator writes its record when it receives SIGUSR2 (docs/tutorial.md, "When it hangs"). It has a
-thread named `pyc-flight` as long as it answers the signal.
+A process with a communicator writes its record when it receives SIGUSR2 (docs/tutorial.md, "When it hangs"). A thread
+named `pyc-flight` shows that the process answers the signal.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def jobs(pids: Iterable[int]) -> dict[str, list[int]]:
 
 
 def _variable(proc: Path, name: str) -> str:
-    """Return a variable of a process's initial environment; "" if it is not set."""
+    """Return a variable of a process's initial environment; "" if the variable is not set."""
     variables = (proc / "environ").read_bytes().split(b"\0")
     start = f"{name}=".encode()
     return os.fsdecode(next((v.removeprefix(start) for v in variables if v.startswith(start)), b""))
@@ -99,7 +99,7 @@ def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Docum
 
 
 def files_of(pids: Iterable[int]) -> set[Path]:
-    """Return the record files that processes have written; a process without records has none."""
+    """Return the record files that the processes have written, if any."""
     found: set[Path] = set()
     for pid in pids:
         with contextlib.suppress(DumpError):
@@ -124,7 +124,7 @@ def _checked(pid: int) -> Path:
 
 
 def _listens(proc: Path) -> bool:
-    """Whether the process has our thread and a handler, without which the signal would end it."""
+    """Whether the process has our thread and a handler, without which the signal would end the process."""
     status = (proc / "status").read_text()
     caught = int(status.partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGUSR2 - 1) & 1
     for task in proc.glob("task/*/comm") if caught else ():
@@ -135,7 +135,7 @@ def _listens(proc: Path) -> bool:
 
 
 def _files(folder: Path, pid: int) -> set[tuple[Path, int, int]]:
-    """Return the process's record files, with time and inode, so that new ones can be recognized."""
+    """Return the process's record files, with time and inode, which identify new files."""
     found = set()
     for path in folder.glob(f"pycollectives-*-rank*-{pid}.json"):
         with contextlib.suppress(FileNotFoundError):
@@ -159,7 +159,7 @@ def _excuse(pid: int, folder: Path, timeout: float) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One rank and one collective, or the communicator itself."""
+    """The state of one rank in one collective, or in the communicator itself."""
 
     rank: int
     pid: int
@@ -226,7 +226,7 @@ def _of(record: Record, number: int) -> dict[str, Any] | None:
 
 
 def _has_come(record: Record, number: int, wait: dict[str, Any]) -> bool:
-    """Whether a waiting rank no longer waits for this one."""
+    """Whether the record's rank has done what another rank's `wait` is for."""
     described = _of(record, number)
     if described is None:
         return False

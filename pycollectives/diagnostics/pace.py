@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pace:
-    """One rank in one collective, over the rounds in its record, usually the newest 256."""
+    """The speed of one rank in one collective, over the rounds in its record, usually the newest 256."""
 
     group: str  # the communicator: the same text for all of its ranks
     collective: str
@@ -74,6 +74,6 @@ def _pace(group: str, name: str, number: int, record: Record, records: list[Reco
 
 
 def _received(record: Record, number: int) -> int:
-    """Return the number of rounds up to the newest one that a rank has received."""
+    """Return the number of rounds up to the newest round that a rank has received."""
     given = (r["round"] + 1 for r in record["rounds"] if r["collective"] == number and r["state"] == "given")
     return max(given, default=0)

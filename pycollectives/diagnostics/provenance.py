@@ -1,4 +1,4 @@
-"""Find the commit that a result was made with."""
+"""Find the commit with which a result was made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout that contains this package, or that it was built from; None if unknown.
+    """Return the commit of the checkout that contains this package or from which it was built; None if unknown.
 
     The result ends with "-dirty" if the checkout has changed since the commit.
     """
@@ -15,7 +15,7 @@ def commit() -> str | None:
 
 
 def commit_of(top: Path) -> str | None:
-    """Return the commit of the checkout with this top folder, with "-dirty" if it has changed; otherwise None.
+    """Return the commit of the checkout whose folder is `top`, with "-dirty" if changed; None for other folders.
 
     A folder inside a checkout gives None, because a package installed there need not belong to the checkout.
     """

@@ -29,7 +29,7 @@ NUMBERED_SHARE = 0.015  # the least width of a span that shows its number
 def select(events: Sequence[Event], rounds: tuple[int, int]) -> list[Event]:
     """Return the events of rounds `rounds[0]` to `rounds[1]`, and those without a round that begin during them.
 
-    ValueError if there are none.
+    Raise ValueError if no event is selected.
     """
     first, last = rounds
     of_rounds = [event for event in events if first <= event.get("args", {}).get("round", -1) <= last]
@@ -50,7 +50,7 @@ def spans(events: Sequence[Event]) -> list[Event]:
 def draw(events: Sequence[Event], path: Path, title: str = "") -> None:
     """Draw the spans of a trace into an image file, whose extension selects the format.
 
-    ValueError if the trace has no spans; ImportError without Matplotlib.
+    Raise ValueError if the trace has no spans, and ImportError without Matplotlib.
     """
     known = [(kind, event) for event in spans(events) if (kind := _kind(event["name"]))]
     if not known:

@@ -1,4 +1,4 @@
-"""Joins the traces of several ranks into one file.
+"""Join the traces of several ranks into one file.
 
 With `PYC_TRACE=run.json` the engine writes `run.rankN.json` for every rank, in Chrome's trace format: an object whose
 `traceEvents` have the rank as process id and the collective as thread id.
@@ -17,7 +17,7 @@ Event = dict[str, Any]
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return the events of a file; a `ValueError` names the file if it is not a trace."""
+    """Return the events of a file. If the file is not a trace, a `ValueError` names it."""
     return _read(path)[0]
 
 
@@ -34,7 +34,7 @@ def _read(path: Path) -> tuple[list[Event], dict[str, Any]]:
 
 
 def merge(paths: Sequence[Path], out: Path) -> int:
-    """Write the events of all files into one, for chrome://tracing or ui.perfetto.dev; return their number.
+    """Write the events of all files into one file, for chrome://tracing or ui.perfetto.dev; return their number.
 
     Times are from each process's monotonic clock, so only times of ranks on one node are comparable. Raises the same
     errors as `read_run`.
@@ -45,7 +45,7 @@ def merge(paths: Sequence[Path], out: Path) -> int:
 
 
 def read_run(paths: Sequence[Path]) -> list[Event]:
-    """Return the events of all files of one run; ValueError if two are of the same rank or different runs."""
+    """Return the events of all files of a run. Raise ValueError if a file is of another run or a rank has two."""
     merged: list[Event] = []
     origin: dict[Any, Path] = {}
     groups: dict[Any, tuple[Any, Path]] = {}  # by communicator

@@ -27,9 +27,9 @@ class Job:
     name
         Name in tables and figures.
     baseline
-        Name of the job with which its speed is compared; None if it is a baseline itself.
+        Name of the job with which its speed is compared; None if this job is a baseline.
     paper
-        Speedup over the baseline in the paper, or its words if it has no number; None if the paper did not measure it.
+        Speedup over the baseline in the paper, or the paper's words; None if the paper did not measure this job.
     settings
         Settings of the training.
     """
@@ -111,12 +111,12 @@ class Experiment:
     def part(self, only: Sequence[str] = (), seeds: str | None = None, ranks: int | None = None) -> Self:
         """Return the jobs whose names contain a string of `only`, and their baselines; by default all jobs.
 
-        `seeds`: numbers separated by commas; `ranks`: another number of ranks.
+        `seeds`: numbers separated by commas. `ranks`: a number of ranks other than the experiment's.
 
         Raises
         ------
         ValueError
-            No job's name contains a string, or `seeds` is not a list of numbers.
+            No job's name contains a string of `only`, or `seeds` is not a list of numbers.
         """
         chosen = {job.name for job in self.jobs if not only or any(text in job.name for text in only)}
         if not chosen:

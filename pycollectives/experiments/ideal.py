@@ -27,7 +27,7 @@ SIMULATORS = {
 
 
 def expected_s(settings: Settings, ranks: int) -> float | None:
-    """Return the seconds of a job at this speed; None if it is unknown."""
+    """Return the seconds of a job at its ideal speed; None if that speed is unknown."""
     plan = Plan.of(settings, rank=0, ranks=ranks)
     speed = ideal_steps_per_s(settings, plan)
     return None if speed is None else plan.steps / speed
@@ -36,7 +36,7 @@ def expected_s(settings: Settings, ranks: int) -> float | None:
 def ideal_steps_per_s(settings: Settings, plan: Plan) -> float | None:
     """Return the steps per second of a rank until the last rank has finished; None if unknown for this method.
 
-    Wherever replicas are made equal, ranks wait for each other under every method. If ranks take batches by their
+    Under every method, ranks wait for each other whenever replicas are made equal. If ranks take batches by their
     speed, the result is the speed of ranks that never wait.
     """
     if settings.by_speed:

@@ -67,7 +67,7 @@ def examples_per_s(run: dict[str, Any]) -> float | None:
 
 
 def _before_settling(curve: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the last point of the replica before replicas were made equal, if it has the same epoch."""
+    """Return the last point before replicas were made equal in the last epoch or, without one, the last point."""
     *before, last = curve
     return before[-1] if before and before[-1]["epoch"] == last["epoch"] else last
 
@@ -125,7 +125,7 @@ def _plot_by_load(results: dict[str, Any], path: Path) -> None:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Draw the speedups next to the ideal and the paper's, and the learning curve of the mean model.
+    """Draw the speedups next to the ideal speedups and the paper's, and the mean model's learning curve.
 
     If there are many jobs, draw the times to the target, by load.
     """

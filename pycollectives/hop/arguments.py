@@ -114,7 +114,9 @@ class HopArguments(Arguments):
         incoming = [len(graph.in_neighbors(rank)) for rank in range(graph.size)]
         rank = min(range(graph.size), key=lambda each: incoming[each] - mode.backup_of(each))
         if mode.backup_of(rank) > incoming[rank] and graph.size > 1:
-            raise ValueError(f"{mode!r}: expected n <= {incoming[rank]}, the in-neighbors of rank {rank} in {graph!r}")
+            raise ValueError(
+                f"{mode!r}: expected n <= {incoming[rank]}, the number of in-neighbors of rank {rank} in {graph!r}"
+            )
         if self.skip is not None and isinstance(mode, Standard | NotifyAck):
             raise ValueError(
                 f"skip: expected None under {mode!r}, in which no rank is more than one iteration behind its "

@@ -62,8 +62,8 @@ class Hop(Collective[HopArguments]):
     at most `max_ig` iterations ahead of each out-neighbor, so that update queues never overflow. (Luo et al., "Hop:
     Heterogeneity-aware Decentralized Training", ASPLOS 2019, Figs 4, 7, 8 and 9.)
 
-    One thread at a time may call it. Ranks may make different numbers of iterations: after a rank leaves, its neighbors
-    continue without it.
+    Only one thread at a time may use the object. Ranks may make different numbers of iterations: after a rank leaves,
+    its neighbors continue without it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -116,8 +116,8 @@ class Hop(Collective[HopArguments]):
         ValueError, TypeError
             An argument is refused.
         StallError
-            An iteration does not begin in time. The message names the neighbors and their missing steps. A new call
-            continues.
+            An iteration does not begin in time. The message names the neighbors and their missing steps. Call
+            `iterations` again to continue.
         RankFailedError
             Ranks have died; the message names them.
         RuntimeError
@@ -207,7 +207,7 @@ class Hop(Collective[HopArguments]):
 
     @property
     def skip(self) -> Skip | None:
-        """The rule for skipping iterations; None if none are skipped."""
+        """The rule for skipping iterations; None if no iterations are skipped."""
         return self._arguments.skip
 
     @property

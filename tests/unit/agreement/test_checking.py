@@ -241,7 +241,7 @@ def test_different_calls(odd, ranks_per_node, other):
     assert text.startswith("PYC_CHECK: ranks make different calls: ")
     assert f"{CALLS[other][1]} on rank {odd}" in text
     assert f"flush of 'A' (collective 0) on {others}" in text
-    assert text.endswith("(the last that all ranks made together: comparison after flush of 'A' (collective 0))")
+    assert text.endswith("(the last call that all ranks made together: comparison after flush of 'A' (collective 0))")
 
 
 @pytest.mark.parametrize(

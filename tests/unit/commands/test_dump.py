@@ -41,7 +41,7 @@ def test_of_several_jobs_none_is_asked_and_all_are_listed(dumped):
     code, text, asked = dumped(TWO)
     assert (code, asked) == (1, [])
     assert text == (
-        "Error: you have several jobs here: pass the PIDs of one, or --all (MPI job a: 11 12; SLURM job 7: 21 22)\n"
+        "Error: you have several jobs here: pass the PIDs of one job, or --all (MPI job a: 11 12; SLURM job 7: 21 22)\n"
     )
 
 

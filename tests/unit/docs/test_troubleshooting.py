@@ -96,7 +96,7 @@ NOT_LISTED = (
     "Call it again.",
     "call it again",
     "do not contribute it again",
-    "use the communicator it returned",
+    "use the communicator returned then",
     # with their own reason
     "all who could send more have left",
     "abort() ended the call",

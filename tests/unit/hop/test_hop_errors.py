@@ -42,7 +42,7 @@ MODES = [
         ({"mode": 1}, TypeError, r"mode: expected a mode such as Standard\(\), .*got 1"),
         ({"mode": "backups:1"}, ValueError, r"mode: expected standard, .*'backups:1'"),
         ({"mode": "skip:3", "skip": pc.hop.Skip(2)}, ValueError, r"skip: expected None, since mode='skip:3'"),
-        ({"mode": pc.hop.BackupWorkers(3)}, ValueError, r"BackupWorkers\(n=3\): expected n <= 2, the in-n"),
+        ({"mode": pc.hop.BackupWorkers(3)}, ValueError, r"BackupWorkers\(n=3\): expected n <= 2, the number of in-n"),
         ({"mode": pc.hop.BackupWorkers([0, 0, 3])}, ValueError, r"n=\(0, 0, 3\)\): expected n <= 2, .* of rank 2 in"),
         ({"mode": pc.hop.BackupWorkers([1, 1])}, ValueError, r"expected a number for each of 3 ranks, got 2"),
         ({"mode": pc.hop.Hybrid(3, 1)}, ValueError, r"Hybrid\(n=3, s=1\): expected n <= 2"),
