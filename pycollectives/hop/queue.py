@@ -15,12 +15,12 @@ ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 
 
 class Queue(Collective[ArgumentsT]):
-    """Base class of both queues. When the owner leaves, the queued entries are lost."""
+    """Base class of `TokenQueue` and `UpdateQueue`. When the owner leaves, the queued entries are lost."""
 
     def statistics(self) -> Statistics:
         return Statistics(**self._collective.statistics())  # type: ignore[attr-defined]
 
     def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:
-        if self._context.communicator.rank not in ranks:
-            named = ", ".join(map(str, ranks))
-            raise RuntimeError(f"{self.name}: {call} is for {what}, rank {named}, not for this rank")
+        if (rank := self._context.communicator.rank) not in ranks:
+            named = " or ".join(map(str, ranks))
+            raise RuntimeError(f"{self.name}: {call}: expected a call on {what}, rank {named}, got one on rank {rank}")

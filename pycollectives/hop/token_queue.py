@@ -1,4 +1,4 @@
-"""Token queues (Hop, section 4.2), for your own schemes."""
+"""Token queues (Hop, section 4.2), for training schemes that you write."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TokenQueue(Queue[TokenQueueArguments]):
     """A queue TokenQ(owner -> taker): one rank puts tokens in, another takes them out.
 
     Made by `Communicator.token_queue`. In Hop, for each iteration that a rank enters, it takes a token from each
-    out-neighbor's queue and puts one into each of its own, so that a queue has Iter(owner) - Iter(taker) + max_ig
-    tokens (Luo et al., "Hop", ASPLOS 2019, section 4.2). After the owner has left, the taker gets any number of tokens.
+    out-neighbor's queue and puts one into each of its own, so that a queue contains Iter(owner) - Iter(taker) + max_ig
+    tokens (Luo et al., "Hop", ASPLOS 2019, section 4.2). After the owner has left, the taker never waits.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         )
 
     def enqueue(self, tokens: int = 1) -> None:
-        """Put tokens into the queue without waiting; only the owner may call it.
+        """Put tokens into the queue without waiting; only the owner may call this method.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         self._collective.enqueue(checked_integer("tokens", tokens, at_least=0, at_most=MOST))
 
     def dequeue(self, tokens: int = 1, *, timeout: float | None = None) -> None:
-        """Wait until the queue has enough tokens, and take them out; only the taker may call it.
+        """Wait until the queue has enough tokens, and take them out; only the taker may call this method.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         ValueError, TypeError
             An argument is refused.
         StallError
-            The queue does not have enough tokens in time. None is taken out.
+            The queue does not have enough tokens in time. No token is taken out.
         RuntimeError
             This rank is not the taker, or another thread is in a call of this object.
         ClosedError
@@ -115,8 +115,8 @@ class TokenQueue(Queue[TokenQueueArguments]):
         self._collective.dequeue(number, timeout=self._context.limit(timeout))
 
     def size(self) -> int:
-        """Return the number of tokens, as far as this rank knows; only owner and taker may call it."""
-        self._check_is("owner and taker", (self.owner, self.taker), "size")
+        """Return the number of tokens, as far as this rank knows; only the owner and the taker may call this method."""
+        self._check_is("the owner or the taker", (self.owner, self.taker), "size")
         return self._collective.size()
 
     def _choices(self) -> list[str]:
