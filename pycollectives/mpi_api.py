@@ -182,17 +182,17 @@ class PartialRequest(Request):
         return self._info
 
     def Test(self) -> bool:
-        """Return True if the request is inactive; if its round has just completed, write the receive buffer."""
+        """Return True if the request is inactive, or if its round is complete; then write the receive buffer."""
         if self._round is not None and self._round.test():
             self._complete(self._round.wait(timeout=0.0))
         return self._round is None
 
     def wait(self, *, timeout: float | None = None) -> RoundInfo:
-        """Do the same as `Wait`, for `pycollectives.wait_all` and `wait_any`."""
+        """Call `Wait`, for `pycollectives.wait_all` and `wait_any`."""
         return self.Wait(timeout=timeout)
 
     def test(self) -> bool:
-        """Do the same as `Test`, for `pycollectives.wait_any`."""
+        """Call `Test`, for `pycollectives.wait_any`."""
         return self.Test()
 
     @property
@@ -265,7 +265,7 @@ class PartialRequest(Request):
 
 
 def _deadline(timeout: float | None) -> Deadline:
-    """Return the deadline of a call; none if `timeout` is invalid, which a later check reports to all ranks."""
+    """Return the deadline of a call. A later check reports an invalid `timeout` to all ranks."""
     with contextlib.suppress(TypeError, ValueError):
         return Deadline(checked_timeout(timeout))
     return Deadline(None)
@@ -283,7 +283,7 @@ def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
 
 @dataclass
 class _Shared:
-    """The communicator that all requests on an mpi4py communicator share. An MPI attribute of the latter stores it."""
+    """The communicator that all requests on an mpi4py communicator share, stored as an attribute of the latter."""
 
     communicator: Communicator
     users: int = 1

@@ -1,4 +1,4 @@
-"""Requests, which calls that do not wait for other ranks return, and functions that wait for them."""
+"""Requests, which represent pending calls, and functions that wait for them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,6 @@ def _checked(call: str, requests: Iterable[Request]) -> list[Request]:
 
 
 def _active(requests: Sequence[Request]) -> list[tuple[int, Request]]:
-    """Return the active requests, with their indices."""
     return [(index, request) for index, request in enumerate(requests) if _is_active(request)]
 
 

@@ -33,14 +33,14 @@ NOT_DONE = (StallError, ClosedError, RankFailedError, ValueError, TypeError, Run
 
 
 class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
-    """The base class of `ContinuingTokenQueue` and `ContinuingUpdateQueue`."""
+    """Base class of the queues in this module."""
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
         self._waited = 0.0  # seconds in former collectives
         super().__init__(context, arguments, deadline)
 
     def remake(self, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """See `Recoverable.remake`. The queue keeps its original arguments, whichever ranks are members."""
+        """See `Recoverable.remake`. The queue keeps its arguments."""
         del arguments
         super().remake(self._arguments, deadline)
 
@@ -171,7 +171,7 @@ class Tag(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """An update that its sender keeps for a recovery, or that the owner has received and not yet dequeued."""
+    """An update that its sender keeps for a recovery, or that its owner has not yet dequeued."""
 
     tag: Tag
     sender: int
@@ -181,10 +181,9 @@ class Kept(NamedTuple):
 class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQueue"]):
     """An update queue of the engine, with calls that recover if a rank has died.
 
-    The engine's queue has max_ig + 1 slots for each sender, and a slot holds one update at a time. While a sender
-    enqueues an update, the owner may not have dequeued the slot's previous update, but it has dequeued or discarded all
-    earlier ones. A sender therefore keeps two updates for each slot. For each slot, the owner notes the newest update
-    that it has dequeued.
+    Each sender has max_ig + 1 slots in the engine's queue, for one update each. While a sender enqueues an update, the
+    owner may not have dequeued the slot's previous update, but all earlier ones have left the slot. A sender therefore
+    keeps two updates for each slot, and the owner notes the newest dequeued update.
     """
 
     def __init__(self, context: Context, arguments: UpdateQueueArguments, deadline: Deadline) -> None:
@@ -276,7 +275,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     def _receive_missing(
         self, core: _core.UpdateQueue, m: int, here: int, iteration: int | None, sender: int | None, deadline: Deadline
     ) -> None:
-        """Wait until `m` updates have been received, including the `here` updates that have already arrived."""
+        """Wait until `m` updates have been received; `here` have already arrived."""
         if sender is not None and not self._is_alive(sender):
             if here < m:
                 text = f"expected {m} updates, got {here}, and rank {sender} is dead"
@@ -303,7 +302,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
             self._received.append(Kept(tag, sender, values))
 
     def size(self, iteration: int | None, sender: int | None) -> int:
-        """Return the number of updates in the queue, including updates that this rank received in a recovery."""
+        """Return the number of updates, including those that the owner received in a recovery."""
         received = sum(_matches(each, iteration, sender) for each in self._received)
         core, position = self._core, self._position_of(sender)
         if core is None or (sender is not None and position is None):
@@ -360,7 +359,6 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
             self._core.dequeue(0, self._oldest, None, timeout=0.0)  # earlier updates are stale
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters; `memory_bytes` includes the updates that this rank keeps."""
         counts, kept = super().statistics(), sum(each.values.nbytes for each in [*self._all_kept, *self._received])
         return counts | {"memory_bytes": counts["memory_bytes"] + kept}
 

@@ -37,8 +37,7 @@ def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.
     mode
         One of this package's modes, or a string such as "backup:1"; a "+skip" in it has no effect.
     max_ig
-        The lead that token queues allow, at least 1. None if there are no token queues; `Communicator.hop` always has
-        token queues.
+        The lead that token queues allow, at least 1. None without token queues, which `Communicator.hop` always has.
 
     Returns
     -------

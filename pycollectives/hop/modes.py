@@ -87,8 +87,8 @@ class Standard(Mode):
 class NotifyAck(Mode):
     """Send an update only after all out-neighbors have acknowledged the previous one: Hop, section 3.3.
 
-    Use this older scheme only for comparison. It keeps neighbors within 2 iterations of each other, a gap that is too
-    small to benefit from backup workers or bounded staleness.
+    Use this older scheme only for comparison. It keeps neighbors within 2 iterations of each other, too close
+    for backup workers or bounded staleness to help.
 
     >>> NotifyAck()
     NotifyAck()
@@ -107,8 +107,8 @@ class BackupWorkers(Mode):
     Parameters
     ----------
     n
-        The number of in-neighbors for which a rank does not wait: at least 1 and at most each rank's number of
-        in-neighbors. You can also pass a sequence with a number for each rank, which may be 0.
+        The number of in-neighbors for which a rank does not wait, from 1 to each rank's number of in-neighbors.
+        In a sequence with a number for each rank, numbers may be 0.
 
     >>> BackupWorkers(1)
     BackupWorkers(n=1)
@@ -142,8 +142,6 @@ class BoundedStaleness(Mode):
 @dataclass(frozen=True)
 class Hybrid(Mode):
     """Combine `BoundedStaleness(s)` with `BackupWorkers(n)`, as in Table 1 of Hop.
-
-    A rank waits until the newest updates of all in-neighbors but `n` are at most `s` iterations old.
 
     Parameters
     ----------

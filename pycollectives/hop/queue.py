@@ -1,4 +1,4 @@
-"""The common part of update queues and token queues: which ranks may call which method."""
+"""The base class of update queues and token queues, which checks the calling rank."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, or the queue would have more than 2^62 tokens.
+            An argument is invalid, or the queue would have more than 2^62 tokens.
         RuntimeError
             This rank is not the owner.
         ClosedError
@@ -100,7 +100,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused.
+            An argument is invalid.
         StallError
             The queue does not have enough tokens in time. No token is taken out.
         RuntimeError

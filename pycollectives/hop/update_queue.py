@@ -157,7 +157,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, or this rank has already asked for a later iteration.
+            An argument is invalid, or this rank has already asked for a later iteration.
         StallError
             Fewer than `m` updates arrive in time; the message names the senders and the iteration. No update is taken
             out.

@@ -88,7 +88,7 @@ class Job:
 
     @classmethod
     def of_new_process(cls) -> Job:
-        """Return, in a new process, the job that survivors get from `with_new_processes`; collective."""
+        """In a new process, return the job that `with_new_processes` returns; collective."""
         mpi, (name, *described) = respawning.join()
         mpi.Set_name(name)
         return cls(mpi, *described)
@@ -183,7 +183,7 @@ class Job:
     # ------------------------------------------------------------------------------------------------ spares
 
     def end(self) -> None:
-        """Notify the waiting spares that this member makes no further calls, and wait until they receive this."""
+        """Notify the waiting spares that this member makes no further calls; return when they have received it."""
         from ..support.native import MPI
 
         if self.respawn:
@@ -257,7 +257,7 @@ class Starter:
         self._starting: Starting | None = None
 
     def note_installed(self, job: Job, lost: set[int]) -> None:
-        """Reset the counts of starts: the members', or all if a member has died. Start processes in the background."""
+        """Reset the counts of starts: all counts after a death, otherwise the members'. Start background processes."""
         for number in range(job.size) if lost else job.members:
             del self._started[number]
         if job.respawn == "background" and job.is_lowest and self._starting is None:
@@ -285,7 +285,7 @@ class Starter:
         self._starting = Starting(len(wanted), behind=job.respawn == "background") if wanted else None
 
     def take(self) -> Starting | None:
-        """Return the started processes, which join now; None if this rank has started none."""
+        """Return the processes that join now; None if there are none."""
         starting, self._starting = self._starting, None
         return starting
 
@@ -306,14 +306,13 @@ class ShrunkCommunicator:
     """
 
     def __init__(self, comm: Communicator, numbers: Sequence[int], words: Words) -> None:
-        """See the class. `numbers` are the member numbers of the communicator's ranks."""
         self._comm = comm
         self._engine, self._engines, self._arguments = comm._engine, comm._engines, comm._arguments
         self.rank = self._engine.rank
         self.size = self._engine.size
         self.name = comm.name
         self.survivors: tuple[int, ...] = ()
-        self._numbers = numbers
+        self._numbers = numbers  # of the ranks, as members
         self._shrinking = Shrinking(self, numbers, words)
 
     def run(self, deadline: Deadline) -> Communicator:
@@ -322,7 +321,7 @@ class ShrunkCommunicator:
         return new
 
     def abort(self) -> None:
-        """Do nothing: the collectives stay as they are."""
+        """Do nothing."""
 
     def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator:
         return self._comm._made_within(comm, limit, arguments)
@@ -344,11 +343,11 @@ class ShrunkJob:
         job: Job,
         arguments: tuple[Any, ...],
         made_within: MadeWithin,
+        # the rest is a member's, from the stopped communicator
         words: Words | None = None,
         engines: list[_core.Engine] | None = None,
         starter: Starter | None = None,
     ) -> None:
-        """See the class. A member passes the `words`, `engines` and `starter` of its stopped communicator."""
         self.job = job
         self.name = name = job.mpi.Get_name()
         self.rank, self.size = job.mpi.rank, job.mpi.size
@@ -401,7 +400,7 @@ class ShrunkJob:
             raise RankFailedError(str(error), [self.job.numbers.index(number) for number in numbers]) from error
 
     def abort(self) -> None:
-        """Do nothing: the collectives stay as they are."""
+        """Do nothing."""
 
     def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Any:
         self._next = self.job.after(cast("MPI.Intracomm", comm), self._shrinking.members)
@@ -433,7 +432,7 @@ class _Waiting:
         self._engines: list[_core.Engine] = []
 
     def abort(self) -> None:
-        """Do nothing, because this placeholder has no collectives."""
+        """Do nothing."""
 
 
 def _end_tag() -> int:

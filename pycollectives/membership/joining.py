@@ -72,9 +72,8 @@ class Sender:
     """
 
     def __init__(self, engine: _core.Engine, newcomers: Sequence[int]) -> None:
-        """See the class. `newcomers` are ranks of the engine; empty on all ranks but the donor."""
         self._engine = engine
-        self._newcomers = newcomers
+        self._newcomers = newcomers  # ranks of the engine
         self._sending: list[MPI.Request] = []
 
     def send(self, kind: str, value: object) -> None:
@@ -157,7 +156,7 @@ class Joining:
         self._make_next()
 
     def _make_next(self) -> bool:
-        """Make the next collective if `make_if_open` has registered it, and return whether this was so."""
+        """Make the next collective if `make_if_open` has registered it; return False otherwise."""
         self._make_completed()
         following = self._plan.calls.get(self._collectives[0], {}) if self._collectives else {}
         make = self._to_make.pop((following.get("call"), following.get("name")), None)

@@ -12,8 +12,7 @@ A call that detects a dead rank recovers, in the application's thread, together 
             round.
 
 If another rank dies during these steps, the survivors begin again on the newest communicator. Before `install`, no
-rank has contributed to a new collective, so every rank can discard it. After `install`, all survivors have made all
-collectives.
+rank has contributed to a new collective, so every rank can discard it.
 """
 
 from __future__ import annotations
@@ -72,10 +71,10 @@ if TYPE_CHECKING:
             """Receive the data that all survivors must share; collective. `states` are the states of all survivors."""
 
         def position(self) -> Any:
-            """Return this rank's position in the collective, for a newcomer. Called after `fill`."""
+            """Return this rank's position in the collective, for a newcomer."""
 
         def take_position(self, position: Any) -> None:
-            """Continue, on a newcomer, at the position of a survivor. Called after `fill`."""
+            """On a newcomer, continue at the position of a survivor."""
 
         def remake(self, arguments: Any, deadline: Deadline) -> None:
             """Make the engine's collective again, without contributions; collective."""
@@ -158,15 +157,12 @@ class Membership(WholeCalls):
         return self._joining is not None
 
     def make_if_open(self, service: str, name: str, make: Callable[[], object]) -> None:
-        """Register `make`, to be called when this collective is the next one that the newcomer must create.
-
-        If the survivors have no such open collective, `make` is never called. Call this only on a joining newcomer.
-        """
+        """On a joining rank, call `make` when the survivors' next open collective is this one."""
         assert self._joining is not None
         self._joining.make_if_open(service, name, make)
 
     def join(self) -> None:
-        """On a rank that replaces a dead one, receive the list of collectives to make; collective."""
+        """On a newcomer, receive the list of collectives to make; collective."""
         assert self._job is not None
         self._joining, self.is_installed = Joining(self, self._context, self._job), False
         self._joining.begin()
@@ -179,7 +175,7 @@ class Membership(WholeCalls):
         self._provides.append(provide)
 
     def joined(self) -> None:
-        """On a rank that replaces a dead one, let calls continue, after all ranks have made all collectives."""
+        """On a newcomer, let calls continue, after all ranks have made all collectives."""
         self._joined, self._joining = self._joining, None
         self._continue()
 
@@ -213,7 +209,7 @@ class Membership(WholeCalls):
         return self._joining is not None and self._joining.restores
 
     def drop_state(self, provide: Callable[[], Any]) -> None:
-        """Drop the state that `provide` returns, because its owner has left. Later newcomers end their process."""
+        """Drop the state that `provide` returns, because its owner has left. Later newcomers cannot join."""
         self._provides = [_owner_has_left if each == provide else each for each in self._provides]
 
     @property
@@ -310,7 +306,7 @@ class Membership(WholeCalls):
         Raises
         ------
         StallError
-            Some survivors make no call before the deadline. The next call tries to recover again.
+            Some survivors make no call before the deadline. The next call tries again to recover.
         RuntimeError
             MPI cannot continue, or a collective cannot be made again.
         """

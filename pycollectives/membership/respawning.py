@@ -63,7 +63,7 @@ _new_process = os.getpid() if _was_new else None  # None once it has merged
 
 
 def is_respawned() -> bool:
-    """Whether this process was started to replace a dead rank, and is not yet connected to the survivors."""
+    """Whether this process was started to replace a dead rank, and has not connected yet."""
     return _new_process == os.getpid()  # not in its children
 
 
@@ -81,7 +81,7 @@ def check_world(comm: MPI.Comm) -> None:
 class Starting:
     """New processes, on the lowest survivor.
 
-    If `behind` is True, a thread starts the processes, and keeps them alive until `brought` is called.
+    If `behind`, a thread starts the processes, and keeps them alive until `brought` is called.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class Starting:
             self._thread.join()
 
     def _answer(self, gives_up: Callable[[], bool]) -> bool:
-        """Ask all processes, and return whether they are alive, because MPI does not report their deaths."""
+        """Ask all processes whether they are alive, because MPI does not report their deaths."""
         assert self._new is not None
         self.tell("ask")
         return _have_announced(self._new, ANSWER_S, gives_up)
@@ -269,9 +269,9 @@ def _connected(
 def end_apart() -> None:
     """Keep MPI_Finalize from waiting for processes of other jobs, such as new processes.
 
-    In Open MPI (5.0.11), MPI_Finalize synchronizes with all processes to which this one has connected. If some have
-    died, the others leave the synchronization at different times, and the last one waits indefinitely (1 of 12 jobs
-    with three deaths). This function resets the number of communicators on which MPI_Finalize synchronizes.
+    In Open MPI (5.0.11), MPI_Finalize synchronizes with all of them. If some have died, the others leave it at
+    different times, and the last one waits indefinitely (1 of 12 jobs with three deaths). This function resets the
+    number of communicators on which MPI_Finalize synchronizes.
     """
     with contextlib.suppress(OSError, ValueError):  # another MPI
         library = ctypes.CDLL("libmpi.so.40", mode=os.RTLD_NOLOAD | os.RTLD_NOW)

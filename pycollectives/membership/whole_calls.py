@@ -28,7 +28,7 @@ LONGEST_PART = 1800
 
 
 class WholeCall(NamedTuple):
-    """Describes a completed whole call, for a rank that replaces a dead one and does not make the call itself."""
+    """Describes a completed whole call to a newcomer, which does not make the call itself."""
 
     name: str
     dtype: str
@@ -61,8 +61,8 @@ class WholeCalls:
     def reduce(self, call: str, make: Callable[[], Array], op: Op, timeout: float | None = None) -> Array:
         """Return the reduction of an array over the members; collective.
 
-        `make` is a function that checks and returns this rank's array. If it raises an error, this rank raises
-        the same error, and the other ranks raise `MismatchError`.
+        `make` checks and returns this rank's array. If it raises an error, this rank raises it, and the other ranks
+        raise `MismatchError`.
         """
         deadline = self._context.rendezvous.deadline if timeout is None else self._context.deadline_of(timeout)
         arrays: list[Array] = []
@@ -103,7 +103,7 @@ class WholeCalls:
     # ------------------------------------------------------------------------------------------------ states
 
     def collected(self, local: dict[int, dict[str, Any]], deadline: Deadline) -> list[dict[int, dict[str, Any]]]:
-        """Return the states of all survivors' collectives: for each rank, a dictionary by the collective's number."""
+        """Return the states of each survivor's collectives, by number."""
         own = json.dumps(list(local.items()), separators=(",", ":"))
         length = max(self.gathered(len(own), "recovery", deadline))
         texts = [""] * len(self.members)

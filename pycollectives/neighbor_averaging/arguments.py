@@ -63,8 +63,7 @@ class NeighborhoodArguments(Arguments):
     def for_engine(self, rank: int, members: Sequence[int] = (), first: int = 0) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on a rank.
 
-        After deaths, `members` are the survivors, and the engine numbers them from 0. `first` is the number
-        of the first step.
+        After deaths, `members` are the survivors, and the engine numbers them from 0. `first` is the first step.
         """
         if 0 < len(members) < self.topology.size:
             position = members.index(rank)
@@ -208,7 +207,7 @@ class PairwiseArguments(Arguments):
     order
         The order of neighbors: "random", as in the paper, or "round-robin". The order may differ between ranks.
     seed
-        The seed with which this rank draws neighbors.
+        Seed for drawing neighbors.
     acceleration
         "a2cid2": momentum between averages, for graphs in which averages spread slowly, such as rings (Nabli,
         Belilovsky and Oyallon 2023). It needs memory for a second model. Default: None.

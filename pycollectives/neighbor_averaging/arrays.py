@@ -106,5 +106,5 @@ class DeviceArrays:
 
 
 def host_model(arguments: PairwiseArguments) -> Array:
-    """Return the initial model in host memory, as the engine takes it."""
+    """Return the initial model in host memory, as a buffer for the engine."""
     return as_bytes_exporter(array_of(arguments.initial.array))

@@ -224,4 +224,4 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return self._rounds.failed
 
     def set_told(self, dead: Sequence[int]) -> None:
-        """Do nothing, because calls continue after a death and report none."""
+        """Do nothing, because calls continue after a death without an error."""

@@ -54,7 +54,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     # ------------------------------------------------------------------------------------------------ calls
 
     def start(self, values: Any, *, timeout: float | None = None) -> None:
-        """Start a step. The call needs a time limit, because it waits for survivors if a rank has died."""
+        """Start a step. If a rank has died, wait for the survivors, at most `timeout` seconds."""
 
         def action() -> None:
             self._check_not_left()
@@ -70,7 +70,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
     @property
     def _catches_up(self) -> bool:
-        """Whether this rank's open step has no neighbors, because the rank is behind after a death."""
+        """Whether this rank is behind after a death, so that its open step has no neighbors."""
         return self._begun is not None and self._steps <= self._together_from
 
     def test(self) -> bool:
@@ -125,7 +125,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         self._give(last, out)
 
     def _give(self, model: Array | None, out: Array) -> None:
-        """Write a model that this object has kept, and set push-sum's weight to its initial value."""
+        """Write a kept model, and reset push-sum's weight."""
         assert model is not None
         np.copyto(out.reshape(-1), model)
         self._weight = 1.0

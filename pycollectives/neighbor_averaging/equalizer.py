@@ -52,7 +52,7 @@ class Equalizer:
         """Replace each rank's model with the mean of all models, and return it; collective.
 
         No averages run during the call. No rank reads its model before all ranks have made the call, and no rank
-        returns before all ranks have replaced their models. The mean has the dtype in which the engine holds models.
+        returns before all ranks have replaced theirs. The mean has the dtype in which the engine holds models.
         """
         self._models.pause(timeout=deadline.remaining())
         try:
@@ -64,7 +64,7 @@ class Equalizer:
     def _average(self, deadline: Deadline) -> Array:
         if self._failed:
             raise RuntimeError(
-                f"{self._name}: unusable for equalize: an earlier call ended with an error; leave() it on all ranks"
+                f"{self._name}: unusable for equalize: an earlier call ended with an error; call leave() on all ranks"
             )
         try:
             if self._under_way is None:

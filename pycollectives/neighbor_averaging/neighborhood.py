@@ -94,7 +94,7 @@ class StepRequest(Request):
         RuntimeError
             Another thread is in a call of the collective, or `out` is given and the step is already done.
         ValueError, TypeError, BufferError
-            `out` is refused.
+            `out` is invalid.
         ClosedError
             This rank has left.
         """

@@ -150,7 +150,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `out` is refused.
+            `out` is invalid.
         RankFailedError
             Neighbors have died. Raised once for each neighbor; later calls continue without it.
         RuntimeError
@@ -178,7 +178,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `delta` is refused. Nothing is added.
+            `delta` is invalid. Nothing is added.
         RankFailedError
             Neighbors have died. Raised once for each neighbor. Nothing is added; later calls continue without it.
         RuntimeError

@@ -115,8 +115,7 @@ class PartialAllreduceArguments(Arguments):
         the names. For arrays on a CUDA device, messages go through host memory ("staged").
     history
         The number of rounds, at least 1, that a call can miss before `RoundInfo.overrun` is True. Under `missed="sum"`,
-        this many results are kept individually, and older ones are added to a running total, so that no result is lost
-        and memory stays bounded.
+        this many results are kept individually, and older ones are added to a running total, so that none is lost.
     name
         The name in messages and traces. Default: numbered in the order of creation.
     timeout

@@ -1,4 +1,4 @@
-"""Eager-SGD's mean of gradients (section 5, Algorithm 2), for `pycollectives.train` and `pycollectives.torch`."""
+"""Eager-SGD's mean of gradients (section 5, Algorithm 2), for the packages `train` and `torch`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def check_divide_by(divide_by: object) -> None:
 class EagerMean:
     """The mean over ranks of arrays that may arrive late; creating it is collective.
 
-    Arrays are NumPy arrays, unless a derived class takes others. `missed` selects the result for a rank that is behind:
-    "sum" for the sum of all missed means, or "latest" for only the newest mean. `flushed_by` names, in messages, the
-    call that flushes the collective. `options` are `policy`, `late`, `max_staleness`, `history` and `name` of
+    Arrays are NumPy arrays, unless a derived class takes others. A rank that is behind gets the sum of all missed means
+    if `missed` is "sum", or only the newest mean if it is "latest". `flushed_by` names, in messages, the call that
+    flushes the collective. `options` are `policy`, `late`, `max_staleness`, `history` and `name` of
     `Communicator.partial_allreduce`.
     """
 

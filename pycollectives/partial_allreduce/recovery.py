@@ -55,7 +55,7 @@ class Contribution:
 
 
 class Newest(NamedTuple):
-    """The newest completed round, by the original numbers of ranks and rounds."""
+    """The newest completed round, with the original numbers of ranks and rounds."""
 
     info: _core.RoundInfo
     flush: bool
@@ -132,7 +132,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     # ------------------------------------------------------------------------------------------------ contributions
 
     def _contribute_now(self, contribution: Contribution, core: _core.PartialAllreduce) -> None:
-        """Pass a contribution to the engine's collective, and keep a copy as long as a recovery may need it."""
+        """Pass a contribution to the engine's collective, and keep it while a recovery may need it."""
         contribution.number = self._numbered + 1
         try:
             handle = core.contribute(contribution.values)
@@ -267,7 +267,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._contributions.clear()
 
     def _described(self, info: _core.RoundInfo, lost: tuple[int, ...], missed: int = 0) -> _core.RoundInfo:
-        """Describe a round by the original numbers of ranks and rounds. `missed` is added to its missed rounds."""
+        """Describe a round with the original numbers of ranks and rounds. `missed` is added to its missed rounds."""
         from ..support.native import core
 
         return core.restored_round_info(

@@ -33,7 +33,7 @@ class Straggler(NamedTuple):
 class StragglerWarning:
     """Log a line for each rank that was absent from more than a share of the rounds since the last check.
 
-    `share` is the value of `PYC_STRAGGLER_WARNING`. If it is None, nothing is logged.
+    `share` is the value of `PYC_STRAGGLER_WARNING`. If None, nothing is logged.
     """
 
     def __init__(self, share: float | None) -> None:
@@ -42,7 +42,7 @@ class StragglerWarning:
         self._absent: dict[int, int] = {}
 
     def check(self, name: str, rounds: int, stragglers: Sequence[Straggler]) -> None:
-        """Check the `stragglers` of the collective `name`, which has completed `rounds` rounds, and log the lines."""
+        """Log the stragglers of the collective `name`, which has completed `rounds` rounds."""
         new = rounds - self._rounds
         if self.share is None or new == 0:
             return

@@ -30,7 +30,7 @@ class GroupInfo:
     Attributes
     ----------
     group
-        The members, ascending. Contains only this rank if it averaged with no other rank.
+        The members, ascending. Only this rank if it averaged with no other rank.
     sequence
         The number of the group, in the order of generation; under `StaticGroups`, the step.
     waited

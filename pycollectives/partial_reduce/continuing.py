@@ -99,9 +99,9 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
         self._in_call = weights
 
     def _partners(self, group: Sequence[int], step: int) -> list[int]:
-        """Return the members of a rule's group that are alive and have not completed this step.
+        """Return the members of a static group that are alive and have not completed this step.
 
-        If a rank dies, some members may have completed a step that other members repeat.
+        If a rank dies, some members may have completed a step that others repeat.
         """
         return [rank for rank in group if rank in self._members and self._steps.get(rank, 0) <= step]
 

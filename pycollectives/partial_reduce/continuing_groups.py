@@ -4,8 +4,8 @@ If a death interrupts a P-Reduce that some members have completed, the other mem
 them. If no survivor has completed the P-Reduce, all members repeat it with their original values.
 
 To find out which ranks have completed a P-Reduce, each rank counts its P-Reduces with every other rank. Two ranks
-perform their common groups in the same order, so their counts differ only if one of them has completed a P-Reduce that
-the other has not. Each rank keeps the newest result that it has in common with every other rank.
+perform their common groups in the same order, so their counts differ only if one of them lacks a P-Reduce. Each rank
+keeps its newest common result with every other rank.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class State(NamedTuple):
-    """One survivor's completed and open P-Reduces, as other survivors receive them."""
+    """One survivor's completed and open P-Reduces."""
 
     rank: int
     performed: list[int]  # the number completed with each rank

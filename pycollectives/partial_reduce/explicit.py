@@ -67,7 +67,7 @@ class ExplicitGroups:
         """Return the call with its checked arguments, except `timeout`; None if this rank is the only member.
 
         If an argument is invalid, the other members receive the error. `caller` is the name of the call on all members.
-        If `on_host` is True, arrays on devices are invalid.
+        With `on_host`, arrays on devices are invalid.
         """
         try:
             if len(members) == self._context.size:
@@ -157,7 +157,7 @@ class ExplicitGroups:
 
     @property
     def cache(self) -> tuple[int, int]:
-        """The numbers of calls that reused a message plan and that made a new one: see `CommunicatorStatistics`."""
+        """Hits and misses of the engine's cache of plans: see `CommunicatorStatistics`."""
         return (0, 0) if self._made is None else (self._made.cache_hits, self._made.cache_misses)
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class ExplicitGroups:
             self._made.leave()
 
     def in_use(self) -> _core.ExplicitGroups:
-        """Make the engine's object at first use, so that other ranks' messages are received, and return it."""
+        """Return the engine's object. Once made, it receives other ranks' messages."""
         from ..support.native import core
 
         with self._making:

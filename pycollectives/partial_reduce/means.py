@@ -34,7 +34,7 @@ class Averaged:
 
     @classmethod
     def of(cls, x: SupportsFloat | BufferSpec) -> Averaged:
-        """Copy `x`; `TypeError` if its elements are not real numbers."""
+        """Copy `x`; raise `TypeError` unless its elements are real numbers."""
         array = np.asarray(float(x)) if isinstance(x, SupportsFloat) and getattr(x, "ndim", 0) == 0 else array_of(x)
         if array.dtype.kind == "c":
             raise TypeError(f"mean: expected real numbers, got {array.dtype}")

@@ -1,4 +1,4 @@
-"""How `algorithm="auto"` chooses an algorithm from a table of measurements; `selection.model` uses costs instead.
+"""How `algorithm="auto"` chooses from a table of measurements; `selection.model` uses costs instead.
 
 Ranks of a node can work in shared memory, on a *board*. Between nodes, or among all ranks if there is no board, they
 exchange messages according to a *schedule*. A table answers three questions, each with the first row that applies to a
@@ -16,7 +16,7 @@ row.
 - `min_ranks`, `max_ranks`: the number of ranks or nodes that work together, as in the table above.
 - `min_bytes`, `max_bytes`: the bytes of one rank's data: count times the size of an element.
 - `sparse`: if true, few ranks contribute to a round, so that most blocks are absent; if false, many ranks contribute.
-- `among`, for schedules: "ranks" for messages among all ranks, without a board, or "nodes" for messages between boards.
+- `among`, for schedules: "ranks" without a board, or "nodes" between boards.
 
 The last row of each list has no limits, so that every call has an answer. A JSON document has `format`, `source` (the
 origin of the numbers, as a string), `machine` (`cpu`, `cores`, `mpi`: where the numbers apply), and `allreduce` with

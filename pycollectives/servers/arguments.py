@@ -20,7 +20,7 @@ Servers = int | Iterable[int] | Literal["node"]
 
 
 class Placement(NamedTuple):
-    """Where the weights are, and which process updates them."""
+    """The location of the weights."""
 
     ranks: tuple[int, ...]  # the ranks with shards, ascending; if `direct`, the ranks whose initial weights count
     direct: bool  # the pushing worker updates the weights in the node's memory
@@ -148,7 +148,7 @@ class ParameterServerArguments(Arguments):
 
 
 def checked_sync(sync: Any) -> Synchronization:
-    """Return the synchronization that `sync` is or describes; raise `ValueError` or `TypeError` if invalid."""
+    """Return `sync` as an object; raise `ValueError` or `TypeError` if it is invalid."""
     if isinstance(sync, str):
         try:
             return parse(sync)
@@ -160,7 +160,7 @@ def checked_sync(sync: Any) -> Synchronization:
 
 
 def check_update(update: Any, sync: Synchronization) -> None:
-    """Raise `ValueError` or `TypeError` unless `update` is a rule or a function; under `EAMSGD`, unless None."""
+    """Raise `ValueError` or `TypeError` if `update` is not valid under `sync`."""
     if isinstance(sync, EAMSGD):
         if update is not None:
             raise ValueError(
@@ -191,7 +191,7 @@ def checked_servers(servers: Any, nodes: Sequence[int], size: int) -> tuple[int,
 
 
 def distinct(what: str, ranks: Iterable[Any], size: int) -> tuple[int, ...]:
-    """Return `ranks`, ascending; raise if there are none, or if a rank is invalid or listed twice."""
+    """Return `ranks`, ascending; raise if there are none, or if one is invalid or listed twice."""
     checked = sorted(checked_rank(what, rank, size) for rank in ranks)
     if not checked:
         raise ValueError(f"{what}: expected at least one rank, got none")
