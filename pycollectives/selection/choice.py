@@ -90,7 +90,7 @@ class Row(Generic[T]):
     among: str | None = None
 
     def holds(self, ranks: int, nbytes: int, *, sparse: bool, among: str = "ranks") -> bool:
-        """Return True if this row applies to `ranks` ranks with `nbytes` bytes each; `sparse` if few contribute."""
+        """Return True if this row applies to `ranks` ranks of `nbytes` bytes each; if `sparse`, few contribute."""
         return (
             (self.min_ranks is None or ranks >= self.min_ranks)
             and (self.max_ranks is None or ranks <= self.max_ranks)
@@ -195,7 +195,7 @@ class SelectionTable:
     def complete(
         self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
     ) -> Choice:
-        """Return the best choice with this `board` and, unless None, `schedule`. Other arguments: as for `choose`."""
+        """Return the best choice with or without a board. `schedule`, if given, is used; the rest is as for `choose`."""
         partners, among = (nodes, "nodes") if board else (ranks, "ranks")
         if schedule is None:
             schedule = _first(self.schedule, partners, nbytes, sparse=sparse, among=among)
@@ -297,7 +297,7 @@ def resolve(
     nbytes: int,
     sparse: bool = False,
 ) -> Choice:
-    """Return the choice for an `algorithm`; ValueError if it is unknown, or impossible on these nodes.
+    """Return the choice for an `algorithm`; raise ValueError if it is unknown, or impossible on these nodes.
 
     "auto" leaves the choice to `table`. "board" uses boards within nodes, and the table's schedule between nodes.
     "board+SCHEDULE" uses boards and the named schedule. "SCHEDULE" sends messages among all ranks. `known` lists the

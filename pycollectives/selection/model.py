@@ -40,7 +40,7 @@ class CostModel:
     def complete(
         self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
     ) -> Choice:
-        """Return the best choice with this `board` and, unless None, `schedule`. Other arguments: as for `choose`."""
+        """Return the best choice with or without a board. `schedule`, if given, is used; the rest is as for `choose`."""
         partners = nodes if board else ranks
         best, activation = _choice(self.costs, partners, nbytes, sparse, ranks if self.lists_members else None)
         schedule = schedule or best
@@ -86,7 +86,7 @@ def schedule_costs(
 
 @functools.lru_cache(maxsize=1024)
 def activation_costs(costs: Costs, partners: int) -> Mapping[str, float]:
-    """Return, by activation, the seconds until a round reaches all partners, and to send if all start it at once."""
+    """Return the seconds of each activation: to reach all partners, plus the delay if all of them start it."""
     from ..support.native import core
 
     return core.costs_of_activation(

@@ -63,7 +63,7 @@ def is_tuned() -> bool:
 
 
 def in_use() -> SelectionTable:
-    """Return this process's table; ValueError if the file that `PYC_SELECTION` names cannot be read or is malformed."""
+    """Return this process's table; raise ValueError if the file that `PYC_SELECTION` names cannot be used."""
     return _instead or _first(*selection_files())
 
 
@@ -121,7 +121,7 @@ class _NoFileError(FileNotFoundError, ValueError):
 def write(path: Path, document: Mapping[str, Any]) -> None:
     """Write a table's document atomically: a concurrent reader gets either the old or the new document.
 
-    Before anything is written, a ValueError is raised if `SelectionTable` could not read the document.
+    If the document is malformed, raise a ValueError and write nothing.
     """
     SelectionTable.from_json(document, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
