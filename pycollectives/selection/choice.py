@@ -195,7 +195,7 @@ class SelectionTable:
     def complete(
         self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
     ) -> Choice:
-        """Return the best choice with or without a board. `schedule`, if given, is used; the rest is as for `choose`."""
+        """Return the best choice with or without a board. `schedule` is used if given; the rest is as for `choose`."""
         partners, among = (nodes, "nodes") if board else (ranks, "ranks")
         if schedule is None:
             schedule = _first(self.schedule, partners, nbytes, sparse=sparse, among=among)

@@ -40,7 +40,7 @@ class CostModel:
     def complete(
         self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
     ) -> Choice:
-        """Return the best choice with or without a board. `schedule`, if given, is used; the rest is as for `choose`."""
+        """Return the best choice with or without a board. `schedule` is used if given; the rest is as for `choose`."""
         partners = nodes if board else ranks
         best, activation = _choice(self.costs, partners, nbytes, sparse, ranks if self.lists_members else None)
         schedule = schedule or best
