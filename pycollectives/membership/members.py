@@ -278,7 +278,7 @@ class Membership(WholeCalls):
     def check_installed(self) -> None:
         """Raise RankFailedError if a recovery was interrupted, or if new processes wait to join."""
         if not self.is_installed:
-            raise RankFailedError(f"{self._comm.name}: a rank has died, and the survivors have not recovered yet")
+            raise RankFailedError(f"{self._comm.name}: a rank has died, and the survivors have not continued yet")
         if self._newcomers_wait:
             raise RankFailedError(f"{self._comm.name}: new processes wait to join")
 
