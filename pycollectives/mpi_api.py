@@ -188,11 +188,11 @@ class PartialRequest(Request):
         return self._round is None
 
     def wait(self, *, timeout: float | None = None) -> RoundInfo:
-        """Call `Wait`, for `pycollectives.wait_all` and `wait_any`."""
+        """See `Wait`. `pycollectives.wait_all` and `wait_any` call this method."""
         return self.Wait(timeout=timeout)
 
     def test(self) -> bool:
-        """Call `Test`, for `pycollectives.wait_any`."""
+        """See `Test`. `pycollectives.wait_any` calls this method."""
         return self.Test()
 
     @property
