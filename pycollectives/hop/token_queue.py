@@ -68,7 +68,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         )
 
     def enqueue(self, tokens: int = 1) -> None:
-        """Put tokens into the queue without waiting; only the owner may call this method.
+        """On the owner, put tokens into the queue without waiting.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         self._collective.enqueue(checked_integer("tokens", tokens, at_least=0, at_most=MOST))
 
     def dequeue(self, tokens: int = 1, *, timeout: float | None = None) -> None:
-        """Wait until the queue has enough tokens, and take them out; only the taker may call this method.
+        """On the taker, wait until the queue has enough tokens, and take them out.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         self._collective.dequeue(number, timeout=self._context.limit(timeout))
 
     def size(self) -> int:
-        """Return the number of tokens, as far as this rank knows; only the owner and the taker may call this method."""
+        """On the owner or the taker, return the number of tokens, as far as this rank knows."""
         self._check_is("the owner or the taker", (self.owner, self.taker), "size")
         return self._collective.size()
 

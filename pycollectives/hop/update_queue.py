@@ -96,7 +96,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         )
 
     def enqueue(self, update: BufferSpec, iteration: int, *, timeout: float | None = None) -> None:
-        """Put an update into the queue; only senders may call this method.
+        """On a sender, put an update into the queue.
 
         The call waits for the owner only if the slot still contains the update from max_ig + 1 iterations earlier and
         that update is not stale. A stale update is discarded, and so is an update for an owner that has closed the
@@ -137,7 +137,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
     def dequeue(
         self, m: int, iteration: int | None = None, sender: int | None = None, *, timeout: float | None = None
     ) -> list[Update]:
-        """Wait for `m` updates with the given tags, and take them out; only the owner may call this method.
+        """On the owner, wait for `m` updates with the given tags, and take them out of the queue.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         return [Update(data.view(buffer.dtype).reshape(buffer.shape), k, sender) for data, k, sender in taken]
 
     def size(self, iteration: int | None = None, sender: int | None = None) -> int:
-        """Return the number of updates in the queue with the given tags; only the owner may call this method.
+        """On the owner, return the number of updates in the queue with the given tags.
 
         Parameters
         ----------

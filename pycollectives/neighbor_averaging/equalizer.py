@@ -49,10 +49,10 @@ class Equalizer:
         self._rounds = context.full_rounds(self._chunk, "AVG", f"{name}.equalize", deadline)
 
     def equalize(self, deadline: Deadline) -> Array:
-        """Replace each rank's model with the mean of all models, and return it; collective.
+        """Replace each rank's model with the mean of all models, and return the mean in the engine's dtype; collective.
 
         No averages run during the call. No rank reads its model before all ranks have made the call, and no rank
-        returns before all ranks have replaced theirs. The mean has the dtype in which the engine holds models.
+        returns before all ranks have replaced theirs.
         """
         self._models.pause(timeout=deadline.remaining())
         try:

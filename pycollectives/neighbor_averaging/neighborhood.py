@@ -237,7 +237,7 @@ class Neighborhood(Collective[ArgumentsT]):
         or in place. Before the first step, it raises `RuntimeError`.
         """
         if self._shown is None:
-            raise RuntimeError(f"{self.name!r}: no step has a result yet; call average, or start and wait, first")
+            raise RuntimeError(f"{self.name!r}: no step has a result yet; call average first")
         return self._shown
 
     def final(self, out: BufferSpec | None = None, *, timeout: float | None = None) -> Array:
