@@ -50,7 +50,7 @@ def Allreduce_init(
     Parameters
     ----------
     sendbuf
-        The data that `Start` contributes: a buffer, `[buffer, count, type]`, or `MPI.IN_PLACE` for `recvbuf`.
+        The data that `Start` contributes: a buffer, `[buffer, count, type]`, or `MPI.IN_PLACE` to use `recvbuf`.
     recvbuf
         Writable memory of the same count and type for the result of a completed round.
     op
@@ -147,7 +147,7 @@ class PartialRequest(Request):
         return self._collective
 
     def Start(self) -> None:
-        """Start the request: contribute the send buffer. An active request raises `RuntimeError`."""
+        """Start the request: contribute the send buffer. Raise `RuntimeError` if the request is active."""
         if self._round is not None:
             raise RuntimeError(f"{self._collective.name}: Start called on an active request; call Wait first")
         self._round = self._collective.contribute(self._send)
@@ -182,17 +182,17 @@ class PartialRequest(Request):
         return self._info
 
     def Test(self) -> bool:
-        """Return True if the request is inactive; if its round has just completed, write the receive buffer."""
+        """Return True if the request is inactive, or if its round is complete; then write the receive buffer."""
         if self._round is not None and self._round.test():
             self._complete(self._round.wait(timeout=0.0))
         return self._round is None
 
     def wait(self, *, timeout: float | None = None) -> RoundInfo:
-        """See `Wait`; for `pycollectives.wait_all` and `wait_any`."""
+        """See `Wait`. `pycollectives.wait_all` and `wait_any` call this method."""
         return self.Wait(timeout=timeout)
 
     def test(self) -> bool:
-        """See `Test`; for `pycollectives.wait_any`."""
+        """See `Test`. `pycollectives.wait_any` calls this method."""
         return self.Test()
 
     @property
@@ -246,7 +246,7 @@ class PartialRequest(Request):
         requests
             Active or inactive requests.
         timeout
-            Seconds for all of them together; None for the default of the first active request's communicator.
+            Seconds for all requests together; None for the default of the first active request's communicator.
 
         Returns
         -------
@@ -265,7 +265,7 @@ class PartialRequest(Request):
 
 
 def _deadline(timeout: float | None) -> Deadline:
-    """Return the deadline of a call. An invalid timeout is refused later, where the other ranks learn of it."""
+    """Return the deadline of a call. A later check reports an invalid `timeout` to all ranks."""
     with contextlib.suppress(TypeError, ValueError):
         return Deadline(checked_timeout(timeout))
     return Deadline(None)
@@ -283,7 +283,7 @@ def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
 
 @dataclass
 class _Shared:
-    """The communicator that all requests on an mpi4py communicator share; stored as its attribute."""
+    """The communicator that all requests on an mpi4py communicator share, stored as an attribute of the latter."""
 
     communicator: Communicator
     users: int = 1
@@ -310,7 +310,7 @@ class _Shared:
             return True
 
     def release(self, timeout: float | None = None) -> None:
-        """Remove one user. The last one closes the communicator; after a `StallError`, call this again."""
+        """Remove one user. If it was the last, close the communicator; after a `StallError`, call `release` again."""
         with _lock:
             self.users = max(0, self.users - 1)
             if self.users > 0:
@@ -319,7 +319,7 @@ class _Shared:
         self.communicator.close(timeout=timeout)
 
     def give_up(self, timeout: float | None) -> None:
-        """Call `release` after an error. Abort a communicator that cannot be closed."""
+        """Call `release` after an error, and abort the communicator if it cannot be closed."""
         try:
             self.release(timeout)
         except Exception:

@@ -1,7 +1,7 @@
 """Policies: when a round of a partial collective starts.
 
 A policy is an immutable value, the same on all ranks. Limits that depend on the number of ranks are checked when a
-collective is made with it. docs/semantics.md defines "arrives" and "late".
+collective is made with the policy. docs/semantics.md defines "arrives" and "late".
 
 | policy | a round starts when |
 |---|---|
@@ -45,7 +45,7 @@ class Policy(Declared):
         return {"policy": self.kind, **self._declared()}
 
     def for_size(self, size: int) -> Policy:
-        """Return the policy with its defaults resolved for `size` ranks; `ValueError` if it does not fit."""
+        """Return the policy with its defaults resolved for `size` ranks; raise `ValueError` if it needs more ranks."""
         del size
         return self
 
@@ -55,7 +55,7 @@ class Policy(Declared):
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """Return whether one of `size` ranks can wait even if all have made the same number of calls."""
+        """Return whether one of `size` ranks can wait even if all ranks have made the same number of calls."""
         return size > 1
 
 
@@ -85,7 +85,7 @@ class Solo(Policy):
 
 @dataclass(frozen=True)
 class Majority(Policy):
-    """Start a round when its designated rank arrives; all ranks know which one without a message.
+    """Start a round when its designated rank arrives, which all ranks determine without messages.
 
     A hash of (seed, round) draws the rank uniformly, so that on average half of the ranks are in time (eager-SGD 4.2).
     If the designated rank has left, the next rank of the sequence takes its place.
@@ -113,19 +113,19 @@ def _checked_grace(kind: str, name: str, value: Any) -> float | str:
 
 @dataclass(frozen=True)
 class Quorum(Policy):
-    """Start a round when `k` ranks have arrived and up to `grace` more seconds have passed. Ours.
+    """Start a round when `k` ranks have arrived and up to `grace` more seconds have passed (ours).
 
-    At least `k` ranks are in time in every round. Under `Majority`, half of the ranks are, but only on average.
+    At least `k` ranks are in time in every round. Under `Majority`, half of the ranks are in time on average.
 
     Parameters
     ----------
     k
-        Ranks that must arrive, 1 <= k <= size. None: half of the ranks, rounded up.
+        Ranks that must arrive, 1 <= k <= size. None for half of the ranks, rounded up.
     grace
-        Seconds, >= 0, that the round waits for further ranks after it has its quorum. It does not wait once all ranks
-        have arrived. "auto" sets the grace to the median plus 3 median absolute deviations (hivemind issue 676) of the
-        delays of the last 32 arrivals after a quorum, late calls included. It is at most as long as the quorum took, so
-        that a round takes at most twice as long as without a grace.
+        Seconds, >= 0, that the round waits for further ranks after `k` ranks have arrived. It starts at once when all
+        ranks have arrived. "auto" sets the grace to the median plus 3 median absolute deviations (hivemind issue 676)
+        of the delays of the last 32 arrivals after the first `k`, late calls included. The grace is at most as long as
+        the wait for `k` ranks, so that a round takes at most twice as long as without a grace.
 
     >>> Quorum(4, grace=0.001)
     Quorum(k=4, grace=0.001)
@@ -141,7 +141,7 @@ class Quorum(Policy):
 
     def engine_arguments(self) -> dict[str, Any]:
         if self.k is None:
-            raise ValueError(f"{self!r}: k depends on the number of ranks: see for_size")
+            raise ValueError(f"{self!r}: k depends on the number of ranks: call for_size(size) first")
         return {**super().engine_arguments(), "grace": AUTO_GRACE if self.grace == "auto" else self.grace}
 
     def for_survivors(self, size: int) -> Quorum:
@@ -218,7 +218,7 @@ class AllOf(_OfDesignatedRanks):
 
 @dataclass(frozen=True)
 class Full(Policy):
-    """Start a round when all ranks have arrived: synchronous, as with `max_staleness=0`.
+    """Start a round when all ranks have arrived, so that rounds are synchronous, as with `max_staleness=0`.
 
     >>> Full()
     Full()
@@ -252,7 +252,7 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
     Raises
     ------
     ValueError
-        The string is not one of these.
+        `text` has none of these forms.
 
     >>> parse("quorum:4:0.001")
     Quorum(k=4, grace=0.001)
@@ -287,12 +287,12 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
 
 
 def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return a policy given as an object, or as a string, which is parsed with this `seed`.
+    """Return `policy`, or the policy that a string `policy` describes, with this `seed`.
 
     Raises
     ------
     TypeError, ValueError
-        `policy` is neither a policy nor such a string.
+        `policy` is neither a policy nor a string that `parse` accepts.
 
     >>> as_policy("quorum:2")
     Quorum(k=2, grace=0.0)

@@ -1,4 +1,4 @@
-"""Requests: the results of calls that do not wait for other ranks."""
+"""Requests, which represent pending calls, and functions that wait for them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ class Request(ABC):
         Raises
         ------
         StallError
-            The request is not done in time; the message names the missing ranks. It stays pending: wait again.
+            The request is not done in time; the message names the missing ranks. The request stays
+            pending: wait again.
         """
 
     @abstractmethod
     def test(self) -> bool:
-        """Return True if the request is done; move messages, but do not wait."""
+        """Return True if the request is done. Advance messages without waiting."""
 
     @property
     def done(self) -> bool:
@@ -76,12 +77,12 @@ def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> li
     Returns
     -------
     list
-        The return value of each request's `wait`, in the order given; the `info` of an inactive request.
+        The return value of each request's `wait`, in the order given; for an inactive request, its `info`.
 
     Raises
     ------
     StallError
-        A request is not done in time. The message names the first one's collective and the missing ranks.
+        A request is not done in time. The message names the first such request's collective and the missing ranks.
     """
     requests = _checked("wait_all", requests)
     deadline = _deadline(requests, timeout)
@@ -114,7 +115,7 @@ def wait_any(requests: Iterable[Request], *, timeout: float | None = None) -> in
     ValueError
         There are no requests, or all are inactive.
     StallError
-        No request is done in time. The message describes the first active one.
+        No request is done in time. The message describes the first active request.
     """
     requests = _checked("wait_any", requests)
     if not requests:
@@ -146,7 +147,6 @@ def _checked(call: str, requests: Iterable[Request]) -> list[Request]:
 
 
 def _active(requests: Sequence[Request]) -> list[tuple[int, Request]]:
-    """Return the requests that are not inactive, with their indices."""
     return [(index, request) for index, request in enumerate(requests) if _is_active(request)]
 
 

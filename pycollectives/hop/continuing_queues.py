@@ -1,7 +1,7 @@
 """Queues on a communicator with `on_failure="continue"`.
 
-A dead rank counts as one that has left the queue. Between survivors, no token or update is lost or counted twice. Each
-sender keeps the updates that the owner may not have dequeued. After a death, the owner receives those that it lacks.
+The queue treats a dead rank as one that has left. Between survivors, no token or update is lost or counted twice. Each
+sender keeps copies of the updates that the owner may lack. After a death, the owner receives the missing updates.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ NOT_DONE = (StallError, ClosedError, RankFailedError, ValueError, TypeError, Run
 
 
 class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
-    """The common part of both queues."""
+    """Base class of the queues in this module."""
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
         self._waited = 0.0  # seconds in former collectives
         super().__init__(context, arguments, deadline)
 
     def remake(self, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """See `Recoverable.remake`. The arguments do not depend on the members."""
+        """See `Recoverable.remake`. The queue keeps its arguments."""
         del arguments
         super().remake(self._arguments, deadline)
 
     def _stop(self) -> None:
-        """Drop the engine's collective, which the recovery replaces."""
+        """Drop the engine's collective. The recovery makes a new one."""
         if self._core is not None:
             self._waited += self._core.statistics()["waited"]
             self._core = None
 
     def _unused(self, deadline: Deadline) -> Any:
-        """Make an engine's collective that moves no data, for a queue whose ranks have died."""
+        """Make an engine's collective that moves no data, for a queue that has lost its owner or taker."""
         from ..support.native import core
 
         return core.UpdateQueue(
@@ -75,7 +75,7 @@ class ContinuingQueue(Continuing[ArgumentsT, CoreT]):
 
 
 class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueue"]):
-    """Calls of the engine's token queue that recover if a rank has died."""
+    """A token queue of the engine, with calls that recover if a rank has died."""
 
     _tokens: int | None = None  # initial tokens of the next engine's queue
     _enqueued = 0  # by this rank
@@ -103,7 +103,7 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         )
 
     def enqueue(self, tokens: int) -> None:
-        """Enqueue as the engine does. Tokens for a dead taker are lost."""
+        """Enqueue tokens. If the taker is dead, they are lost."""
 
         def action() -> None:
             self._check_not_left()
@@ -119,7 +119,7 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         self._run(action, self.deadline(None))
 
     def dequeue(self, tokens: int, *, timeout: float | None = None) -> None:
-        """Dequeue as the engine does. A dead owner provides any number of tokens."""
+        """Dequeue tokens. If the owner is dead, return without waiting."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -136,7 +136,7 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
         self._run(action, deadline)
 
     def size(self) -> int:
-        """Return the number of tokens; if one of the two ranks is dead, the survivor's last known number."""
+        """Return the number of tokens. If the owner or the taker is dead, return the number before the death."""
         core = self._core
         if core is None or not self._is_whole:
             assert self._tokens is not None
@@ -161,9 +161,9 @@ class ContinuingTokenQueue(ContinuingQueue[TokenQueueArguments, "_core.TokenQueu
 
 
 class Tag(NamedTuple):
-    """An update's iteration, and its number among the sender's updates of this iteration, from 1.
+    """An update's iteration, and its number among the sender's updates of this iteration, counted from 1.
 
-    The tags of one sender ascend.
+    The tags of a sender's updates ascend.
     """
 
     iteration: int
@@ -171,7 +171,7 @@ class Tag(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """An update that its sender or the queue's owner keeps."""
+    """An update that its sender keeps for a recovery, or that its owner has not yet dequeued."""
 
     tag: Tag
     sender: int
@@ -179,11 +179,11 @@ class Kept(NamedTuple):
 
 
 class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQueue"]):
-    """Calls of the engine's update queue that recover if a rank has died.
+    """An update queue of the engine, with calls that recover if a rank has died.
 
-    The engine's queue has max_ig + 1 slots for each sender, and a slot holds one update at a time. When a sender can
-    enqueue the next one, the owner has dequeued or discarded the slot's update before the last. A sender therefore
-    keeps two updates for each slot. For each slot, the owner notes the newest update that it has dequeued.
+    Each sender has max_ig + 1 slots in the engine's queue, for one update each. While a sender enqueues an update, the
+    owner may not have dequeued the slot's previous update, but all earlier ones have left the slot. A sender therefore
+    keeps two updates for each slot, and the owner notes the newest dequeued update.
     """
 
     def __init__(self, context: Context, arguments: UpdateQueueArguments, deadline: Deadline) -> None:
@@ -217,12 +217,12 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     # ------------------------------------------------------------------------------------------------ a sender
 
     def enqueue(self, update: Array, iteration: int, *, timeout: float | None = None) -> None:
-        """Enqueue as the engine does. An update for a dead owner is discarded."""
+        """Enqueue an update. If the owner is dead, the update is discarded."""
         deadline = self.deadline(timeout)
         if iteration < self._last:
             raise ValueError(
-                f"{self.name}: iteration: expected {self._last} or later, the last one of this rank, with "
-                f"on_failure='continue', got {iteration}"
+                f"{self.name}: iteration: expected at least {self._last}, this rank's last iteration, got {iteration}; "
+                f"with on_failure='continue', do not enqueue for an earlier iteration"
             )
 
         def action() -> None:
@@ -253,7 +253,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     def dequeue(
         self, m: int, iteration: int | None, sender: int | None, *, timeout: float | None = None
     ) -> list[tuple[Array, int, int]]:
-        """Dequeue as the engine does. Updates of a dead sender that were not dequeued are lost."""
+        """Dequeue updates. If a sender has died, its updates that this rank has not received are lost."""
         deadline = self.deadline(timeout)
 
         def action() -> list[tuple[Array, int, int]]:
@@ -275,7 +275,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
     def _receive_missing(
         self, core: _core.UpdateQueue, m: int, here: int, iteration: int | None, sender: int | None, deadline: Deadline
     ) -> None:
-        """Wait until `m` updates have been received; `here` of them have been."""
+        """Wait until `m` updates have been received; `here` have already arrived."""
         if sender is not None and not self._is_alive(sender):
             if here < m:
                 text = f"expected {m} updates, got {here}, and rank {sender} is dead"
@@ -302,7 +302,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
             self._received.append(Kept(tag, sender, values))
 
     def size(self, iteration: int | None, sender: int | None) -> int:
-        """Return the number of updates, including those kept here."""
+        """Return the number of updates, including those that the owner received in a recovery."""
         received = sum(_matches(each, iteration, sender) for each in self._received)
         core, position = self._core, self._position_of(sender)
         if core is None or (sender is not None and position is None):
@@ -326,7 +326,7 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
         }
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. The owner receives the survivors' updates that it lacks."""
+        """See `Recoverable.fill`. The survivors send the owner the updates that it lacks."""
         of_owner = next((state for state in states if state["rank"] == self._arguments.owner), None)
         if of_owner is None or of_owner["left"]:
             return
@@ -359,7 +359,6 @@ class ContinuingUpdateQueue(ContinuingQueue[UpdateQueueArguments, "_core.UpdateQ
             self._core.dequeue(0, self._oldest, None, timeout=0.0)  # earlier updates are stale
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters; `memory_bytes` includes kept updates."""
         counts, kept = super().statistics(), sum(each.values.nbytes for each in [*self._all_kept, *self._received])
         return counts | {"memory_bytes": counts["memory_bytes"] + kept}
 

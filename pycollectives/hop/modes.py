@@ -6,7 +6,7 @@ in-neighbors of a rank include the rank itself; its own update is always availab
 | mode | a rank ends iteration k when it has |
 |---|---|
 | `Standard()` | the update of iteration k of each in-neighbor (section 4.1) |
-| `NotifyAck()` | the same, and sends its next update when all out-neighbors have acknowledged the last (section 3.3) |
+| `NotifyAck()` | the same, and all out-neighbors' acknowledgments of its previous update (section 3.3) |
 | `BackupWorkers(n)` | the updates of iteration k of all in-neighbors but n (section 4.3) |
 | `BoundedStaleness(s)` | an update of iteration k - s or later of each in-neighbor (section 4.4) |
 | `Hybrid(n, s)` | an update of iteration k - s or later of all in-neighbors but n (Table 1) |
@@ -48,13 +48,13 @@ class Mode(Declared):
         return self._declared().get("backup", 0)  # type: ignore[no-any-return]
 
     def backup_of(self, rank: int) -> int:
-        """Return the number of a rank's in-neighbors whose updates may be missing: N_buw of Fig. 8."""
+        """Return the number of a rank's in-neighbors whose updates may be missing: N_buw in Fig. 8 of Hop."""
         return self._backup if isinstance(self._backup, int) else self._backup[rank]
 
     def check_size(self, size: int) -> None:
         """Raise ValueError if the mode is for a different number of ranks."""
         if not isinstance(self._backup, int) and len(self._backup) != size:
-            raise ValueError(f"{self!r}: expected a number for each of {size} ranks, got {len(self._backup)}")
+            raise ValueError(f"{self!r}: expected {size} numbers, one for each rank, got {len(self._backup)}")
 
     @property
     def staleness(self) -> int | None:
@@ -63,7 +63,7 @@ class Mode(Declared):
 
     @property
     def bound_by_updates(self) -> float:
-        """The largest lead over an in-neighbor that the waits allow, in iterations: Table 1, first column."""
+        """The largest lead over an in-neighbor that this mode allows, in iterations: Hop, Table 1, first column."""
         if self._backup:
             return float("inf")
         return (self.staleness or 0) + 1
@@ -85,10 +85,10 @@ class Standard(Mode):
 
 @dataclass(frozen=True)
 class NotifyAck(Mode):
-    """Send an update only after all out-neighbors have acknowledged the last one: Hop, section 3.3.
+    """Send an update only after all out-neighbors have acknowledged the previous one: Hop, section 3.3.
 
-    This older scheme is for comparison. It keeps neighbors within 2 iterations of each other, which leaves the other
-    modes no room.
+    Use this older scheme only for comparison. It keeps neighbors within 2 iterations of each other, too close
+    for backup workers or bounded staleness to help.
 
     >>> NotifyAck()
     NotifyAck()
@@ -107,8 +107,8 @@ class BackupWorkers(Mode):
     Parameters
     ----------
     n
-        At least 1 and at most the number of in-neighbors of each rank; or a sequence of numbers, one for each rank,
-        which may be 0.
+        The number of in-neighbors for which a rank does not wait, from 1 to each rank's number of in-neighbors.
+        In a sequence with a number for each rank, numbers may be 0.
 
     >>> BackupWorkers(1)
     BackupWorkers(n=1)
@@ -141,7 +141,7 @@ class BoundedStaleness(Mode):
 
 @dataclass(frozen=True)
 class Hybrid(Mode):
-    """Combine `BoundedStaleness(s)` with `BackupWorkers(n)`: `n` updates may be older than `s`. Hop, Table 1.
+    """Combine `BoundedStaleness(s)` with `BackupWorkers(n)`, as in Table 1 of Hop.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def parse(text: str) -> tuple[Mode, Skip | None]:
     Raises
     ------
     ValueError
-        The string is not one of these.
+        `text` has none of these forms.
 
     >>> parse("hybrid:1:5")
     (Hybrid(n=1, s=5), None)

@@ -1,4 +1,4 @@
-"""The common part of update queues and token queues: which ranks may call which method."""
+"""The base class of update queues and token queues, which checks the calling rank."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 
 
 class Queue(Collective[ArgumentsT]):
-    """Base class of both queues. When the owner leaves, the queued entries are lost."""
+    """Base class of `TokenQueue` and `UpdateQueue`. When the owner leaves, the queued entries are lost."""
 
     def statistics(self) -> Statistics:
         return Statistics(**self._collective.statistics())  # type: ignore[attr-defined]
 
     def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:
-        if self._context.communicator.rank not in ranks:
-            named = ", ".join(map(str, ranks))
-            raise RuntimeError(f"{self.name}: {call} is for {what}, rank {named}, not for this rank")
+        if (rank := self._context.communicator.rank) not in ranks:
+            named = " or ".join(map(str, ranks))
+            raise RuntimeError(f"{self.name}: {call}: expected a call on {what}, rank {named}, got one on rank {rank}")

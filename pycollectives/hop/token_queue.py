@@ -1,4 +1,4 @@
-"""Token queues (Hop, section 4.2), for your own schemes."""
+"""Token queues (Hop, section 4.2), for training schemes that you write."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class TokenQueue(Queue[TokenQueueArguments]):
     """A queue TokenQ(owner -> taker): one rank puts tokens in, another takes them out.
 
     Made by `Communicator.token_queue`. In Hop, for each iteration that a rank enters, it takes a token from each
-    out-neighbor's queue and puts one into each of its own, so that a queue has Iter(owner) - Iter(taker) + max_ig
-    tokens (Luo et al., "Hop", ASPLOS 2019, section 4.2). After the owner has left, the taker gets any number of tokens.
+    out-neighbor's queue and puts one into each of its own, so that a queue contains Iter(owner) - Iter(taker) + max_ig
+    tokens (Luo et al., "Hop", ASPLOS 2019, section 4.2). After the owner has left, the taker never waits.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         )
 
     def enqueue(self, tokens: int = 1) -> None:
-        """Put tokens into the queue without waiting; only the owner may call it.
+        """On the owner, put tokens into the queue without waiting.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, or the queue would have more than 2^62 tokens.
+            An argument is invalid, or the queue would have more than 2^62 tokens.
         RuntimeError
             This rank is not the owner.
         ClosedError
@@ -88,7 +88,7 @@ class TokenQueue(Queue[TokenQueueArguments]):
         self._collective.enqueue(checked_integer("tokens", tokens, at_least=0, at_most=MOST))
 
     def dequeue(self, tokens: int = 1, *, timeout: float | None = None) -> None:
-        """Wait until the queue has enough tokens, and take them out; only the taker may call it.
+        """On the taker, wait until the queue has enough tokens, and take them out.
 
         Parameters
         ----------
@@ -100,9 +100,9 @@ class TokenQueue(Queue[TokenQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused.
+            An argument is invalid.
         StallError
-            The queue does not have enough tokens in time. None is taken out.
+            The queue does not have enough tokens in time. No token is taken out.
         RuntimeError
             This rank is not the taker, or another thread is in a call of this object.
         ClosedError
@@ -115,8 +115,8 @@ class TokenQueue(Queue[TokenQueueArguments]):
         self._collective.dequeue(number, timeout=self._context.limit(timeout))
 
     def size(self) -> int:
-        """Return the number of tokens, as far as this rank knows; only owner and taker may call it."""
-        self._check_is("owner and taker", (self.owner, self.taker), "size")
+        """On the owner or the taker, return the number of tokens, as far as this rank knows."""
+        self._check_is("the owner or the taker", (self.owner, self.taker), "size")
         return self._collective.size()
 
     def _choices(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Update queues (Hop, section 4.1), for your own schemes."""
+"""Update queues (Hop, section 4.1), for training schemes that you write."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
 
     Made by `Communicator.update_queue`. It has max_ig + 1 slots for each sender, allocated at creation. The update of
     iteration k goes to slot k modulo (max_ig + 1) (Luo et al., "Hop", ASPLOS 2019, sections 4.1 and 6.1). After the
-    owner has asked for updates of iteration k, earlier ones are stale: they are discarded from the queue, or before
+    owner has asked for updates of iteration k, earlier ones are stale. They are discarded, in the queue or before
     they are sent (section 6.2).
 
-    One thread at a time may call it. A sender on the owner's node copies the update into the slot. A sender on another
-    node keeps a copy until the owner's engine has taken it.
+    Only one thread at a time may use the queue. A sender on the owner's node copies the update into the slot. A sender
+    on another node keeps a copy until the owner's engine has taken it.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         )
 
     def enqueue(self, update: BufferSpec, iteration: int, *, timeout: float | None = None) -> None:
-        """Put an update into the queue; only senders may call it.
+        """On a sender, put an update into the queue.
 
         The call waits for the owner only if the slot still contains the update from max_ig + 1 iterations earlier and
         that update is not stale. A stale update is discarded, and so is an update for an owner that has closed the
@@ -125,7 +125,7 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         RankFailedError
             Ranks have died.
         """
-        self._check_is("senders", self.senders, "enqueue")
+        self._check_is("a sender", self.senders, "enqueue")
         number = checked_integer("iteration", iteration, at_least=0, at_most=MOST)
         limit = self._context.limit(timeout)
         try:
@@ -137,14 +137,14 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
     def dequeue(
         self, m: int, iteration: int | None = None, sender: int | None = None, *, timeout: float | None = None
     ) -> list[Update]:
-        """Wait until `m` updates with the given tags have arrived, and take them out; only the owner may call it.
+        """On the owner, wait for `m` updates with the given tags, and take them out of the queue.
 
         Parameters
         ----------
         m
             The number of updates: at least 0, and at most one per sender for each of max_ig + 1 iterations.
         iteration, sender
-            Take only updates of this iteration and from this sender; None: any. Updates older than `iteration` are
+            Take only updates of this iteration and from this sender; None means any. Updates older than `iteration` are
             discarded.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
@@ -157,9 +157,10 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, or this rank has already asked for a later iteration.
+            An argument is invalid, or this rank has already asked for a later iteration.
         StallError
-            Fewer updates arrive in time; the message names the senders and the iteration. No update is taken out.
+            Fewer than `m` updates arrive in time; the message names the senders and the iteration. No update is taken
+            out.
         ClosedError
             All senders that could have sent more have left, or this rank has left.
         RuntimeError
@@ -177,12 +178,12 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         return [Update(data.view(buffer.dtype).reshape(buffer.shape), k, sender) for data, k, sender in taken]
 
     def size(self, iteration: int | None = None, sender: int | None = None) -> int:
-        """Return the number of updates in the queue with the given tags; only the owner may call it.
+        """On the owner, return the number of updates in the queue with the given tags.
 
         Parameters
         ----------
         iteration, sender
-            Count only updates of this iteration and from this sender; None: any.
+            Count only updates of this iteration and from this sender; None means any.
         """
         return self._collective.size(*self._tags(iteration, sender, "size"))
 

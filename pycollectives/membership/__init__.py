@@ -1,4 +1,4 @@
-"""The members of a communicator with `on_failure="continue"`: how they continue after a death, and are replaced."""
+"""The members of a communicator with `on_failure="continue"`: how survivors continue, and dead ranks are replaced."""
 
 from __future__ import annotations
 

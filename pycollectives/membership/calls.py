@@ -1,4 +1,4 @@
-"""The members of a communicator as the application sees them, and its calls that concern them."""
+"""The calls with which an application queries a communicator's members and reacts to their changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def close_engine(comm: Communicator, deadline: Deadline) -> None:
 
 
 def end_newcomer(comm: Communicator) -> None:
-    """End the process of a newcomer that leaves before it has joined: to the survivors, it must not have left."""
+    """End the process of a newcomer that leaves before it has joined. The survivors see a death, not a leave."""
     if comm._membership is not None:
         comm._membership.end_newcomer()
 
@@ -51,7 +51,7 @@ def members(comm: Communicator) -> tuple[int, ...]:
 
 
 def epoch(comm: Communicator) -> int:
-    """The number of changes of the members."""
+    """The number of times that the members have changed."""
     return 0 if comm._membership is None else comm._membership.epoch
 
 
@@ -74,9 +74,9 @@ def on_change(comm: Communicator, callback: Callable[[MembershipChange], None]) 
         The communicator was made with `on_failure="raise"`.
     """
     if not callable(callback):
-        raise TypeError(f"on_change: expected a function of a MembershipChange, got {callback!r}")
+        raise TypeError(f"on_change: expected a function that takes a MembershipChange, got {callback!r}")
     if comm._membership is None:
-        raise RuntimeError("on_change: the members never change with on_failure='raise'")
+        raise RuntimeError("on_change: the members never change with on_failure='raise'; use on_failure='continue'")
     comm._membership.on_change(callback)
 
 
@@ -92,10 +92,10 @@ def state(comm: Communicator, provide: Callable[[], Any], restore: Callable[[Any
     ----------
     provide
         A function that returns arrays and objects that can be pickled, such as a dictionary of the model and the number
-        of the step. If dead ranks are replaced, `state` also calls it once itself, to find errors. It must not raise or
-        call this communicator.
+        of the step. If dead ranks are replaced, `state` itself also calls `provide` once, to find errors early.
+        `provide` must not raise, or use this communicator.
     restore
-        A function that takes the value that `provide` has returned.
+        A function that takes the value that `provide` returned.
 
     Raises
     ------

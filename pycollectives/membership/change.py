@@ -20,7 +20,7 @@ class MembershipChange:
     lost
         The ranks that died in this change, ascending.
     joined
-        The ranks that spares have replaced in this change, ascending.
+        The ranks that spares or new processes have replaced in this change, ascending.
     """
 
     epoch: int

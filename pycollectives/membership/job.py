@@ -1,8 +1,8 @@
-"""The job of a communicator that replaces dead ranks: its members, and the spares that wait.
+"""The job of a communicator that replaces dead ranks: its members, and the waiting spares.
 
 The members and spares share an MPI communicator, which they shrink after a death (agreement/shrinking.py). Waiting
-spares take the numbers of dead ranks; new processes take those that remain. The engine uses a communicator of only the
-members.
+spares take the numbers of dead ranks; new processes take the remaining numbers. The engine's communicator contains only
+the members.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Job:
     size
         The initial number of members.
     epoch
-        The number of changes of the members.
+        The number of times that the members have changed.
     joined
         The numbers that spares or new processes took in the newest change, ascending.
     respawn
@@ -88,7 +88,7 @@ class Job:
 
     @classmethod
     def of_new_process(cls) -> Job:
-        """Return the job of `with_new_processes`, in a new process; collective."""
+        """In a new process, return the job that `with_new_processes` returns; collective."""
         mpi, (name, *described) = respawning.join()
         mpi.Set_name(name)
         return cls(mpi, *described)
@@ -102,7 +102,7 @@ class Job:
         return tuple(sorted(number for number in self.numbers if number is not None))
 
     def after(self, mpi: MPI.Intracomm, survivors: Sequence[int]) -> Job:
-        """Return the job of the survivors, given by their ranks here, with spares in place of the dead ranks."""
+        """Return the job of `survivors`, which are ranks of this job, with spares in place of the dead ranks."""
         numbers = [self.numbers[rank] for rank in survivors]
         has_member = any(number is not None for number in numbers)
         vacant = self._vacant(numbers) if has_member else []
@@ -152,14 +152,14 @@ class Job:
 
     @property
     def vacant(self) -> list[int]:
-        """The numbers that no member has."""
+        """The numbers of dead members that no rank has taken."""
         return self._vacant(self.numbers)
 
     def _vacant(self, numbers: Sequence[int | None]) -> list[int]:
         return [number for number in range(self.size) if number not in numbers]
 
     def make_members(self) -> MPI.Comm:
-        """Return an MPI communicator of the members, in the order of their numbers; collective over spares too."""
+        """Return an MPI communicator of the members, in the order of their numbers; collective, also over spares."""
         from ..support.native import MPI
 
         # Not `Create_group`, which only the members would call: in Open MPI 5.0.11 it hangs if one of them dies in it.
@@ -170,7 +170,7 @@ class Job:
         return made
 
     def failed(self) -> list[int]:
-        """Return the dead ranks of `mpi`, and let the others exchange messages."""
+        """Return the dead ranks of `mpi`, and let the live ranks exchange messages again."""
         from ..support.native import MPI
 
         self.mpi.Ack_failed()
@@ -183,7 +183,7 @@ class Job:
     # ------------------------------------------------------------------------------------------------ spares
 
     def end(self) -> None:
-        """Notify the waiting spares that this member makes no further calls, and wait until they know."""
+        """Notify the waiting spares that this member makes no further calls; return when they have received it."""
         from ..support.native import MPI
 
         if self.respawn:
@@ -250,14 +250,14 @@ class Job:
 
 
 class Starter:
-    """The new processes of a job, on the rank that starts them."""
+    """Starts the new processes of a job, on its lowest rank."""
 
     def __init__(self) -> None:
         self._started = Counter[int]()  # processes for each number, since it was last a member's
         self._starting: Starting | None = None
 
     def note_installed(self, job: Job, lost: set[int]) -> None:
-        """Reset the members' counts, or all counts if a member has died. Start processes in the background."""
+        """Reset the counts of starts: all counts after a death, otherwise the members'. Start background processes."""
         for number in range(job.size) if lost else job.members:
             del self._started[number]
         if job.respawn == "background" and job.is_lowest and self._starting is None:
@@ -272,20 +272,20 @@ class Starter:
         return [] if self._starting is None else job.vacant[: self._starting.count]
 
     def have_come(self, job: Job) -> bool:
-        """Whether processes started in the background wait to join. If one has ended, start them again."""
+        """Whether processes that were started in the background wait to join. If one has failed, start new ones."""
         if self._starting is not None and self._starting.has_failed:
             self.end()
             self._start(job)
         return self._starting is not None and self._starting.have_come
 
     def _start(self, job: Job) -> None:
-        """Start a process for each vacant number that has had fewer than ATTEMPTS."""
+        """Start a process for each vacant number that has had fewer than ATTEMPTS starts."""
         wanted = [number for number in job.vacant if self._started[number] < ATTEMPTS]
         self._started.update(wanted)
         self._starting = Starting(len(wanted), behind=job.respawn == "background") if wanted else None
 
     def take(self) -> Starting | None:
-        """Return the processes that join now; None on other ranks."""
+        """Return the processes that join now; None if there are none."""
         starting, self._starting = self._starting, None
         return starting
 
@@ -297,23 +297,22 @@ class Starter:
 
 
 class ShrunkCommunicator:
-    """A communicator whose engine has stopped, as `Shrinking` sees it. Its boards are still read.
+    """A communicator whose engine has stopped, for `Shrinking`. Survivors still read its shared memory.
 
     Attributes
     ----------
     survivors
-        The numbers of the ranks that survived, ascending; after `run`.
+        The numbers of the ranks that survived, ascending; set by `run`.
     """
 
     def __init__(self, comm: Communicator, numbers: Sequence[int], words: Words) -> None:
-        """See the class. `numbers`: the numbers of its ranks."""
         self._comm = comm
         self._engine, self._engines, self._arguments = comm._engine, comm._engines, comm._arguments
         self.rank = self._engine.rank
         self.size = self._engine.size
         self.name = comm.name
         self.survivors: tuple[int, ...] = ()
-        self._numbers = numbers
+        self._numbers = numbers  # of the ranks, as members
         self._shrinking = Shrinking(self, numbers, words)
 
     def run(self, deadline: Deadline) -> Communicator:
@@ -322,21 +321,21 @@ class ShrunkCommunicator:
         return new
 
     def abort(self) -> None:
-        """Leave the collectives as they are."""
+        """Do nothing."""
 
     def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Communicator:
         return self._comm._made_within(comm, limit, arguments)
 
 
 class ShrunkJob:
-    """A job in which a rank has died, as `Shrinking` sees it.
+    """A job in which a rank has died, for `Shrinking`.
 
     Attributes
     ----------
     job
-        The job; after `run`, without the dead ranks.
+        The job. `run` replaces it with a job without the dead ranks.
     survivors
-        The numbers of the members that survived, ascending; after `run`.
+        The numbers of the members that survived, ascending; set by `run`.
     """
 
     def __init__(
@@ -344,11 +343,11 @@ class ShrunkJob:
         job: Job,
         arguments: tuple[Any, ...],
         made_within: MadeWithin,
+        # the rest is a member's, from the stopped communicator
         words: Words | None = None,
         engines: list[_core.Engine] | None = None,
         starter: Starter | None = None,
     ) -> None:
-        """See the class. `words`, `engines`, `starter`: for a member, from the communicator that stops."""
         self.job = job
         self.name = name = job.mpi.Get_name()
         self.rank, self.size = job.mpi.rank, job.mpi.size
@@ -401,7 +400,7 @@ class ShrunkJob:
             raise RankFailedError(str(error), [self.job.numbers.index(number) for number in numbers]) from error
 
     def abort(self) -> None:
-        """Leave the collectives as they are."""
+        """Do nothing."""
 
     def _made_within(self, comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...]) -> Any:
         self._next = self.job.after(cast("MPI.Intracomm", comm), self._shrinking.members)
@@ -433,7 +432,7 @@ class _Waiting:
         self._engines: list[_core.Engine] = []
 
     def abort(self) -> None:
-        """Do nothing: there is nothing to leave."""
+        """Do nothing."""
 
 
 def _end_tag() -> int:

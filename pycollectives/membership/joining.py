@@ -1,7 +1,7 @@
 """How a rank that replaces a dead one joins the survivors.
 
-Its program runs from the beginning, while the survivors wait. Each of its calls that create a collective makes one of
-the survivors' open collectives, in order, and takes over the rounds that the donor, the lowest survivor, has received.
+The newcomer's program runs from the beginning, while the survivors wait. Each of its calls that create a collective
+makes the next of the survivors' open collectives, and continues at the position of the donor, the lowest survivor.
 `Communicator.state` restores the donor's state. A rank that cannot join ends its process, which the survivors see as
 another death.
 """
@@ -47,7 +47,7 @@ _abandoned: list[MPI.Request] = []
 
 
 class NotProvidedError(Exception):
-    """Sent in place of the state that a newcomer needs, if the donor's program has failed to provide it."""
+    """The donor sends this error in place of its state, if its program has failed to provide the state."""
 
 
 class Plan(NamedTuple):
@@ -66,15 +66,14 @@ def described(arguments: Arguments) -> dict[str, Any]:
 
 
 class Sender:
-    """The donor's messages to newcomers; on other ranks and without newcomers it sends nothing.
+    """Sends the donor's messages to newcomers. On other ranks, or without newcomers, it sends nothing.
 
     A message is a kind and a value. Messages of the same kind are received in the order in which they are sent.
     """
 
     def __init__(self, engine: _core.Engine, newcomers: Sequence[int]) -> None:
-        """See the class. `newcomers`: their places among the members."""
         self._engine = engine
-        self._newcomers = newcomers
+        self._newcomers = newcomers  # ranks of the engine
         self._sending: list[MPI.Request] = []
 
     def send(self, kind: str, value: object) -> None:
@@ -100,7 +99,8 @@ class Sender:
             value = provide()
             pickle.dumps(value)
         except Exception as error:  # an error of the program: only the newcomer ends
-            value = NotProvidedError(f"a survivor has not provided its state: {type(error).__name__}: {error}")
+            text = f"Communicator.state: `provide` failed on a survivor: {type(error).__name__}: {error}"
+            value = NotProvidedError(text)
         self.send("state", value)
 
     def wait(self, deadline: Deadline) -> None:
@@ -128,7 +128,7 @@ class Joining:
         self._to_make: dict[tuple[Any, Any], Callable[[], object]] = {}  # by service and name
         self._received: defaultdict[str, deque[Any]] = defaultdict(deque)
         self._deadline = Deadline(JOIN_S)
-        late = StallError(f"it has not made the calls of the survivors within {JOIN_S:g} s")
+        late = StallError(f"this rank has not repeated the survivors' calls within {JOIN_S:g} s")
         self._limit = threading.Timer(JOIN_S, self.give_up, [late])
         self._limit.daemon = True
 
@@ -156,7 +156,7 @@ class Joining:
         self._make_next()
 
     def _make_next(self) -> bool:
-        """If `make_if_open` was called for the next collective, make it, continue, and return True."""
+        """Make the next collective if `make_if_open` has registered it; return False otherwise."""
         self._make_completed()
         following = self._plan.calls.get(self._collectives[0], {}) if self._collectives else {}
         make = self._to_make.pop((following.get("call"), following.get("name")), None)
@@ -166,7 +166,7 @@ class Joining:
         return True
 
     def make(self, creation: PendingCreation) -> Any:
-        """Make the next of the survivors' collectives, in a call of the application."""
+        """Make the next of the survivors' collectives, in the application's call that creates it."""
         if not self._collectives:
             self.refuse()
         with self._ends():
@@ -182,7 +182,7 @@ class Joining:
         arguments = self._context.checked(service, make_arguments)
         expected = self._plan.calls.get(number)  # the donor may be in this creation, or have left
         if expected not in (None, got := described(arguments)):
-            raise RuntimeError(f"expected the collective of the survivors, {expected}; got {got}")
+            raise RuntimeError(f"expected the collective that the survivors made next, {expected}; got {got}")
         collective = self._context.enter(build(arguments, self._deadline), make_arguments)
         recoverable = collective.recoverable
         recoverable.fill(self._of[number], self._deadline)
@@ -192,7 +192,7 @@ class Joining:
         return collective
 
     def _make_completed(self) -> None:
-        """Make the next whole calls, if the donor has completed them, and leave them as it has."""
+        """Make the next collectives that belong to completed whole calls of the donor, and leave them."""
         while self._collectives:
             number = self._collectives[0]
             calls = [state["call"] for state in self._of[number] if state.get("call")]
@@ -248,12 +248,12 @@ class Joining:
         self._membership.joined()
 
     def check_first(self, call: str) -> None:
-        """End the process if its first creation after joining differs from the donor's."""
+        """End the process if the first collective that it creates after joining differs from the donor's."""
         if self._plan.pending not in (None, call):  # otherwise all ranks would raise MismatchError
-            self.give_up(RuntimeError(f"expected the survivors' call first, {self._plan.pending}; got {call}"))
+            self.give_up(RuntimeError(f"expected the survivors' pending call first, {self._plan.pending}, got {call}"))
 
     def refuse(self) -> NoReturn:
-        """End the process because of a call that comes too early."""
+        """End the process, because it made a call before it has joined."""
         calls = [self._plan.calls.get(number, {"call": "a collective", "name": number}) for number in self._collectives]
         missing = ["{call} {name!r}".format_map(call) for call in calls]
         missing += ["Communicator.state"] * (self._plan.states - self._restored)
@@ -265,7 +265,7 @@ class Joining:
 
     @contextlib.contextmanager
     def _ends(self) -> Iterator[None]:
-        """End the process if the block raises."""
+        """End the process if the block raises an error."""
         try:
             yield
         except BaseException as error:
@@ -279,7 +279,7 @@ def _messages_of(engine: _core.Engine) -> MPI.Comm:
 
 
 def _complete(request: MPI.Request, engine: _core.Engine, deadline: Deadline) -> None:
-    """Wait for a message; RankFailedError if a rank has died."""
+    """Wait until a message is complete; raise RankFailedError if a rank has died."""
     from ..support.native import MPI
 
     while True:
@@ -298,5 +298,5 @@ def _complete(request: MPI.Request, engine: _core.Engine, deadline: Deadline) ->
 
 def _raise_death(error: MPI.Exception) -> NoReturn:
     if follows_death(error):
-        raise RankFailedError(f"a rank died while another took the place of a dead one: {error}") from error
+        raise RankFailedError(f"a rank died while a new rank was joining: {error}") from error
     raise error

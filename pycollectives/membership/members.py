@@ -8,10 +8,11 @@ A call that detects a dead rank recovers, in the application's thread, together 
   fill      If a round completed on some survivors only, one of them sends its result to the others.
   remake    Each collective is made again, and takes over the results that this rank has not received.
             A rank that replaces a dead one takes part in its own calls that create collectives (joining.py).
-  install   When all survivors have made all collectives, each contributes again data that no completed round contains.
+  install   When all survivors have made all collectives, each one again contributes its data that is in no completed
+            round.
 
-If another rank dies during these steps, they begin again on the newest communicator. Before `install`, no rank has
-contributed to a new collective, so every rank can discard it. After `install`, all survivors have made all collectives.
+If another rank dies during these steps, the survivors begin again on the newest communicator. Before `install`, no
+rank has contributed to a new collective, so every rank can discard it.
 """
 
 from __future__ import annotations
@@ -48,35 +49,35 @@ if TYPE_CHECKING:
     from .job import Job
 
     class Recoverable(Protocol):
-        """A collective that continues, as the members see it. Its methods are called in this order."""
+        """A collective of a communicator with `on_failure="continue"`. Recoveries call its methods in this order."""
 
         @property
         def ended(self) -> bool:
             """Whether all ranks have left, and no data is pending."""
 
         def stopped(self) -> AbstractContextManager[object]:
-            """Wait until no thread is in a call of the engine's side, and keep threads out of it during the block."""
+            """Wait until no thread is in a call of the engine's collective, and let none enter during the block."""
 
         def end(self) -> None:
-            """Note that all survivors have left, so that it is not made again."""
+            """Note that all survivors have left the collective, so that no recovery makes it again."""
 
         def read_state(self, lost: tuple[int, ...]) -> dict[str, Any]:
             """Read this rank's state as plain values, after all survivors have stopped.
 
-            `left` is True if this rank no longer takes part. `call` is a `WholeCall` or None. The rest is for `fill`.
+            `left` is True if this rank no longer takes part. `call` is a `WholeCall` or None. `fill` uses the rest.
             """
 
         def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-            """Take over the data that all survivors must share; collective. `states`: from all survivors."""
+            """Receive the data that all survivors must share; collective. `states` are the states of all survivors."""
 
         def position(self) -> Any:
-            """Return this rank's position, for a newcomer; after `fill`."""
+            """Return this rank's position in the collective, for a newcomer."""
 
         def take_position(self, position: Any) -> None:
-            """Continue at the position of a survivor, on a newcomer; after `fill`."""
+            """On a newcomer, continue at the position of a survivor."""
 
         def remake(self, arguments: Any, deadline: Deadline) -> None:
-            """Make the engine's side again, without contributions; collective."""
+            """Make the engine's collective again, without contributions; collective."""
 
         def resume(self) -> None:
             """Contribute the data that no completed round contains."""
@@ -113,14 +114,14 @@ def _owner_has_left() -> None:
 
 
 class Membership(WholeCalls):
-    """The members of one communicator. `job`: the job, if dead ranks are replaced.
+    """The members of one communicator. `job` is None unless dead ranks are replaced.
 
     Attributes
     ----------
     members
         The live ranks, ascending, by their original numbers.
     epoch
-        The number of changes.
+        The number of times that the members have changed.
     is_recovering
         Whether a thread is in `recover`.
     is_installed
@@ -156,15 +157,12 @@ class Membership(WholeCalls):
         return self._joining is not None
 
     def make_if_open(self, service: str, name: str, make: Callable[[], object]) -> None:
-        """Call `make`, which creates this collective, when it is the survivors' next open one; otherwise never.
-
-        Only for a rank that replaces a dead one and has not joined.
-        """
+        """On a joining rank, call `make` when the survivors' next open collective is this one."""
         assert self._joining is not None
         self._joining.make_if_open(service, name, make)
 
     def join(self) -> None:
-        """Receive the list of collectives to make, on a rank that replaces a dead one; collective."""
+        """On a newcomer, receive the list of collectives to make; collective."""
         assert self._job is not None
         self._joining, self.is_installed = Joining(self, self._context, self._job), False
         self._joining.begin()
@@ -177,7 +175,7 @@ class Membership(WholeCalls):
         self._provides.append(provide)
 
     def joined(self) -> None:
-        """Continue on a rank that replaces a dead one, after all ranks have made all collectives."""
+        """On a newcomer, let calls continue, after all ranks have made all collectives."""
         self._joined, self._joining = self._joining, None
         self._continue()
 
@@ -201,7 +199,7 @@ class Membership(WholeCalls):
         """Raise ValueError if dead ranks are replaced, and their replacements could not take part in this call."""
         if self.replaces and call in NOT_FOR_NEWCOMERS:
             raise ValueError(
-                f"{call}: expected neither spares nor respawn, since a new rank would not know which call is next; "
+                f"{call}: expected neither spares nor respawn, since a new rank cannot tell which call is next; "
                 "use partial_reduce or hop, whose steps have numbers"
             )
 
@@ -211,7 +209,7 @@ class Membership(WholeCalls):
         return self._joining is not None and self._joining.restores
 
     def drop_state(self, provide: Callable[[], Any]) -> None:
-        """Forget a state whose owner has left. A newcomer, which would need it, ends its process."""
+        """Drop the state that `provide` returns, because its owner has left. Later newcomers cannot join."""
         self._provides = [_owner_has_left if each == provide else each for each in self._provides]
 
     @property
@@ -292,7 +290,7 @@ class Membership(WholeCalls):
         self._made[number] = _Made(arguments, collective)
 
     def confirm(self, call: str, deadline: Deadline) -> None:
-        """Wait until all ranks have made a collective: no rank may contribute earlier. Forget ended collectives."""
+        """Wait until all ranks have made a collective, before any rank contributes. Forget ended collectives."""
         ended = [number for number, made in self._made.items() if made.recoverable.ended][:MOST_ENDED]
         everywhere = set(ended).intersection(*map(set, self.gathered(ended, call, deadline)))
         for number in everywhere:
@@ -301,14 +299,14 @@ class Membership(WholeCalls):
     # ------------------------------------------------------------------------------------------------ recovery
 
     def recover(self, error: RankFailedError, epoch: int, deadline: Deadline) -> None:
-        """Continue with the survivors after `error`, which was raised in epoch `epoch`; collective over them.
+        """Recover from `error`, which was raised in epoch `epoch`; collective over the survivors.
 
         Does nothing if another thread has recovered since.
 
         Raises
         ------
         StallError
-            Some survivors make no call before the deadline. The next call tries again.
+            Some survivors make no call before the deadline. The next call tries again to recover.
         RuntimeError
             MPI cannot continue, or a collective cannot be made again.
         """
@@ -439,7 +437,7 @@ class Membership(WholeCalls):
         return self._context.part(ContinuingGroups)
 
     def _remake(self, number: int, of_all: list[dict[str, Any]], sender: Sender | None, deadline: Deadline) -> None:
-        """Make a collective again from the survivors' states; collective. `sender`: sends messages to newcomers."""
+        """Make a collective again from the survivors' states; collective. `sender` is None if there is no newcomer."""
         if all(state["left"] for state in of_all):
             if number in self._made:
                 self._made.pop(number).recoverable.end()
@@ -480,6 +478,6 @@ class Membership(WholeCalls):
         """Complete a creation that other ranks had completed before the death."""
         creation = self._creation
         if creation is None or number != self._context.created:
-            raise RuntimeError(f"{self._comm.name}: the survivors have not made the same collectives (a defect)")
+            raise RuntimeError(f"{self._comm.name}: the survivors have made different collectives (a defect)")
         agreed = self._context.checked(creation.service, creation.arguments)
         self._context.enter(creation.build(agreed, deadline), creation.arguments)

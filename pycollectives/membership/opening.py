@@ -27,7 +27,7 @@ __all__ = ["open_communicator"]
 def open_communicator(
     made: Communicator, comm: MPI.Comm, arguments: tuple[Any, ...], failures: Failures, limit: float | None
 ) -> None:
-    """Open a communicator; collective. `limit`: seconds to wait for others; None for the limit in `arguments`."""
+    """Open a communicator; collective. `limit` is the time limit in seconds; None for the limit in `arguments`."""
     if failures.respawn and respawning.is_respawned():
         _open_in_new_process(made, arguments)
         return
@@ -51,7 +51,7 @@ def open_communicator(
 
 
 def _open_in_new_process(made: Communicator, arguments: tuple[Any, ...]) -> None:
-    """Open the communicator with the survivors, which wait for it, or end the process."""
+    """Open the communicator together with the survivors, which wait for this process, or end the process."""
     try:
         job = Job.of_new_process()
         members = job.make_members()

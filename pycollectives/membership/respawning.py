@@ -1,9 +1,9 @@
 """Processes that replace dead ranks: the survivors start the program again with MPI_Comm_spawn.
 
-Only the lowest survivor starts the processes. Before all connect, it waits until each process has announced itself in
-the constructor of its communicator. The others wait in a barrier, where MPI reports a death as an error. With
-`respawn="background"`, all survivors continue while a thread waits. A new process that cannot announce itself ends. In
-the calls that connect, MPI does not return if a rank dies.
+Only the lowest survivor starts the processes. It waits until each process has announced itself in the constructor of
+its communicator. The other survivors wait in a barrier, where MPI reports a death as an error. Afterwards, all connect.
+If a rank dies in the calls that connect, MPI does not return. With `respawn="background"`, all survivors continue while
+a thread waits. A new process that cannot announce itself ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _new_process = os.getpid() if _was_new else None  # None once it has merged
 
 
 def is_respawned() -> bool:
-    """Whether this process was started to replace a dead rank, and has not merged yet."""
+    """Whether this process was started to replace a dead rank, and has not connected yet."""
     return _new_process == os.getpid()  # not in its children
 
 
@@ -73,13 +73,15 @@ def check_world(comm: MPI.Comm) -> None:
 
     if _was_new and comm == MPI.COMM_WORLD:
         raise RuntimeError(
-            "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors: a program with "
-            "respawn=True makes that communicator first, and no other communicator of several ranks"
+            "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors: "
+            "create the communicator with respawn=True first, and no other communicator of several ranks"
         )
 
 
 class Starting:
-    """New processes, on the lowest survivor. `behind`: a thread starts them, and keeps them alive until `brought`.
+    """New processes, on the lowest survivor.
+
+    If `behind`, a thread starts the processes, and keeps them alive until `brought` is called.
 
     Attributes
     ----------
@@ -125,7 +127,7 @@ class Starting:
             self._thread.join()
 
     def _answer(self, gives_up: Callable[[], bool]) -> bool:
-        """Return whether all processes are alive. MPI does not report their deaths."""
+        """Ask all processes whether they are alive, because MPI does not report their deaths."""
         assert self._new is not None
         self.tell("ask")
         return _have_announced(self._new, ANSWER_S, gives_up)
@@ -156,10 +158,10 @@ class Starting:
 
 
 def connect(mpi: MPI.Intracomm, starting: Starting | None, description: object) -> MPI.Intracomm | None:
-    """Return a communicator with the new processes as its highest ranks; collective. They get it from `join`.
+    """Return a communicator whose highest ranks are the new processes, which call `join`; collective.
 
-    `starting`: passed on the lowest rank. `description`: an object that `join` also returns. Returns None if the
-    processes do not announce themselves.
+    Only the lowest rank passes `starting`. In the new processes, `join` returns the communicator and `description`.
+    Return None if the processes do not announce themselves.
     """
     from ..support.native import MPI
 
@@ -226,7 +228,7 @@ def _wait_for(request: MPI.Request) -> None:
 
 
 def join() -> tuple[MPI.Intracomm, Any]:
-    """Return the communicator of `connect` and the description, in a new process; collective."""
+    """In a new process, return the communicator that `connect` makes and its `description`; collective."""
     global _new_process
     from ..support.native import MPI
 
@@ -237,7 +239,7 @@ def join() -> tuple[MPI.Intracomm, Any]:
         parent.Send([b"\1", MPI.BYTE], 0, TAG)
         told = parent.recv(None, 0, TAG)
     if told is None:
-        raise RankFailedError("the others continue without it")
+        raise RankFailedError("the survivors continue without this process")
     port, description = told
     merged = _connected(None, told, lambda: MPI.COMM_WORLD.Connect(port), is_new=True)
     signal.alarm(0)
@@ -267,9 +269,9 @@ def _connected(
 def end_apart() -> None:
     """Keep MPI_Finalize from waiting for processes of other jobs, such as new processes.
 
-    In Open MPI (5.0.11) it synchronizes with all of them. If some have died, the others leave this call at different
-    times, and the last one waits indefinitely (1 of 12 jobs with three deaths). This function resets the number of
-    communicators on which it synchronizes.
+    In Open MPI (5.0.11), MPI_Finalize synchronizes with all of them. If some have died, the others leave it at
+    different times, and the last one waits indefinitely (1 of 12 jobs with three deaths). This function resets the
+    number of communicators on which MPI_Finalize synchronizes.
     """
     with contextlib.suppress(OSError, ValueError):  # another MPI
         library = ctypes.CDLL("libmpi.so.40", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
@@ -277,7 +279,7 @@ def end_apart() -> None:
 
 
 def end_process(subject: str, error: BaseException | None) -> NoReturn:
-    """End a process that cannot replace a dead rank, so that the survivors, which wait for it, continue without it."""
+    """End a process that cannot replace a dead rank, so that the survivors stop waiting for it."""
     try:
         if error is not None and not isinstance(error, RankFailedError | StallError):
             traceback.print_exception(error)
@@ -291,7 +293,7 @@ def end_process(subject: str, error: BaseException | None) -> NoReturn:
 
 
 def _end_unmerged() -> None:
-    """End a new process whose program ends before it has merged, and notify the survivor that has started it."""
+    """End a new process whose program ends before it has connected, and notify the survivor that started it."""
     if not is_respawned():
         return
     try:

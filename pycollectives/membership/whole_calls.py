@@ -1,4 +1,4 @@
-"""Calls of all members that make a partial allreduce, use it once and leave it, such as `mean` and `agree`."""
+"""Whole calls, such as `mean` and `agree`: all members make a partial allreduce, use it once, and leave it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST_PART = 1800
 
 
 class WholeCall(NamedTuple):
-    """Describes a call to a rank that replaces a dead one and does not make the call itself."""
+    """Describes a completed whole call to a newcomer, which does not make the call itself."""
 
     name: str
     dtype: str
@@ -44,7 +44,7 @@ def _arguments(array: Array, op: Op, name: str) -> PartialAllreduceArguments:
 
 
 class WholeCalls:
-    """Calls of one communicator's members that recover if a rank has died.
+    """The whole calls of one communicator's members, which recover if a rank has died.
 
     Attributes
     ----------
@@ -59,9 +59,10 @@ class WholeCalls:
         self._context = context
 
     def reduce(self, call: str, make: Callable[[], Array], op: Op, timeout: float | None = None) -> Array:
-        """Return the reduction of an array over the members; collective. `make` checks and returns this rank's array.
+        """Return the reduction of an array over the members; collective.
 
-        If `make` raises, this rank raises that error, and the others `MismatchError`.
+        `make` checks and returns this rank's array. If it raises an error, this rank raises it, and the other ranks
+        raise `MismatchError`.
         """
         deadline = self._context.rendezvous.deadline if timeout is None else self._context.deadline_of(timeout)
         arrays: list[Array] = []
@@ -90,7 +91,7 @@ class WholeCalls:
         return bool((least[:2] == ~least[2:]).all())
 
     def compare(self, local: bytes, /, *, what: str, timeout: float | None = None) -> list[bytes] | None:
-        """See `agreement.consistency.Exchange`. A dead rank counts as having this rank's text."""
+        """See `agreement.consistency.Exchange`. In the returned list, a dead rank has this rank's text."""
         if self.is_same(what, lambda: local, timeout):
             return None
         longest = int(self.reduce(what, lambda: np.array([len(local)]), "MAX", timeout)[0])
@@ -102,7 +103,7 @@ class WholeCalls:
     # ------------------------------------------------------------------------------------------------ states
 
     def collected(self, local: dict[int, dict[str, Any]], deadline: Deadline) -> list[dict[int, dict[str, Any]]]:
-        """Return the states of all survivors, by rank and number."""
+        """Return the states of each survivor's collectives, by number."""
         own = json.dumps(list(local.items()), separators=(",", ":"))
         length = max(self.gathered(len(own), "recovery", deadline))
         texts = [""] * len(self.members)

@@ -40,7 +40,7 @@ def _overlap(steps: int) -> int:
 
 @attrs.frozen
 class NeighborhoodArguments(Arguments):
-    """Common arguments of the synchronous averages. `usual_weights`: the default for graphs without weights."""
+    """Common arguments of the synchronous averages. `usual_weights` is the default kind of weights."""
 
     usual_weights: ClassVar[str]
     overlap = 0
@@ -63,8 +63,7 @@ class NeighborhoodArguments(Arguments):
     def for_engine(self, rank: int, members: Sequence[int] = (), first: int = 0) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on a rank.
 
-        After deaths, `members` are the survivors, and the engine numbers them from 0. `first`: the number of the first
-        step.
+        After deaths, `members` are the survivors, and the engine numbers them from 0. `first` is the first step.
         """
         if 0 < len(members) < self.topology.size:
             position = members.index(rank)
@@ -81,7 +80,7 @@ class NeighborhoodArguments(Arguments):
         }
 
     def _step_of(self, rank: int, step: int) -> Step:
-        """Return the neighbors of a rank in a step, with their weights."""
+        """Return a rank's own weight in a step, and its in- and out-neighbors with their weights."""
         graph = self.topology.at(step)
         own, taken = graph.weights_of(rank, self.weights)
         _, given = graph.shares_of(rank, self.weights)
@@ -89,7 +88,7 @@ class NeighborhoodArguments(Arguments):
 
 
 def _step_in(matrix: Matrix, rank: int) -> Step:
-    """Return the neighbors of a rank in a matrix of weights, with their weights."""
+    """Return a rank's own weight in a matrix, and its in- and out-neighbors with their weights."""
     taken, given = (
         [(peer, float(weight)) for peer, weight in enumerate(weights) if peer != rank and weight > 0]
         for weights in (matrix[rank], matrix[:, rank])
@@ -115,7 +114,7 @@ class NeighborAveragingArguments(NeighborhoodArguments):
     name
         The name in messages and traces. Default: numbered in the order of creation.
     timeout
-        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
+        Time limit for the creation, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "neighbor_averaging"
@@ -141,12 +140,12 @@ class PushSumArguments(NeighborhoodArguments):
         A kind of weights of `Topology.matrix` whose columns sum to 1. Default: the graph's own weights if it has any,
         otherwise "push-sum".
     overlap
-        0: messages count in the step in which they are sent. 1: they count one step later, and travel while ranks
-        compute.
+        With 0, messages count in the step in which they are sent. With 1, messages count one step later, so that they
+        travel while ranks compute.
     name
         The name in messages and traces. Default: numbered in the order of creation.
     timeout
-        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
+        Time limit for the creation, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "push_sum"
@@ -175,7 +174,7 @@ def _rate(rate: float | None) -> float | None:
     if rate is None:
         return None
     if isinstance(rate, (str, bool)) or not isinstance(rate, SupportsFloat):
-        raise TypeError(f"rate: expected averages per second or None, got {rate!r}")
+        raise TypeError(f"rate: expected a number of averages per second, or None, got {rate!r}")
     number = float(rate)
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"rate: expected a positive number of averages per second, got {rate!r}")
@@ -202,8 +201,9 @@ class PairwiseArguments(Arguments):
     pace
         When this rank begins averages. "continuous": repeatedly, in the background. "per_step": one for each `apply`.
     rate
-        Under "continuous", the maximum number of averages per second that this rank begins. Default: it pauses for a
-        millisecond, or for 30 times the duration of an average on its node. The rate may differ between ranks.
+        Under "continuous", the maximum number of averages per second that this rank begins. By default, this rank
+        pauses for 30 times the duration of an average on its node, and for a millisecond after other averages. The rate
+        may differ between ranks.
     order
         The order of neighbors: "random", as in the paper, or "round-robin". The order may differ between ranks.
     seed
@@ -221,7 +221,7 @@ class PairwiseArguments(Arguments):
     name
         The name in messages and traces. Default: numbered in the order of creation.
     timeout
-        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
+        Time limit for the creation, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "pairwise_averaging"

@@ -39,7 +39,7 @@ class HostArrays:
         self.collective.apply(as_bytes_exporter(matching_array(delta, self._buffer, name=self._name)))
 
     def given(self, mean: Array) -> Array:
-        """Return a model in host memory in the form in which calls return models."""
+        """Return the model `mean` as calls return models: as an array."""
         return mean
 
 
@@ -82,7 +82,7 @@ class DeviceArrays:
         self._stream = array.stream
 
     def given(self, mean: Array) -> Any:
-        """Return a model in host memory in the form in which calls return models."""
+        """Copy the model `mean` to the device, and return it as calls return models."""
         self.collective.show(as_bytes_exporter(mean), self._shown_to)
         return DeviceResult(self, None)
 
@@ -91,7 +91,7 @@ class DeviceArrays:
         return self.collective.shown
 
     def fetched(self) -> Array:
-        """Return a copy of that memory on the host."""
+        """Copy the memory at `shown` to the host."""
         values = np.empty(self.buffer.shape, self.buffer.dtype)
         self.collective.fetch(values)
         return values
@@ -106,5 +106,5 @@ class DeviceArrays:
 
 
 def host_model(arguments: PairwiseArguments) -> Array:
-    """Return the initial model in host memory, as the engine takes it."""
+    """Return the initial model in host memory, as a buffer for the engine."""
     return as_bytes_exporter(array_of(arguments.initial.array))

@@ -40,7 +40,7 @@ class Position(NamedTuple):
 
 
 class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]):
-    """Calls of the engine's pairwise averaging, and `equalize`, that recover if a rank has died."""
+    """The engine's pairwise averaging and `equalize`, with calls that recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PairwiseArguments, deadline: Deadline) -> None:
         self._model = array_of(arguments.initial.array)  # the initial model of the engine's collective
@@ -80,7 +80,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Make threads take turns, because any thread may read and apply."""
+        """Let one thread at a time into a call, because any thread may call `read` and `apply`."""
         with self._in_use:
             yield
 
@@ -98,7 +98,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         self._run(action, Deadline(self._context.timeout))
 
     def equalize(self, deadline: Deadline) -> Array:
-        """See `PairwiseAveraging.equalize`; return the mean in the type in which models are held."""
+        """See `PairwiseAveraging.equalize`. The mean has the dtype in which the engine holds models."""
         number = self._equalized if self._open_call is None else self._open_call
 
         def action() -> Array:
@@ -177,7 +177,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
                 return held
 
     def _with(self, counts: dict[str, Any]) -> dict[str, Any]:
-        """Return the counters of an engine's collective and the former ones, combined."""
+        """Return `counts`, of the current engine's collective, combined with the counters of former ones."""
         total = counts.copy()
         for name, before in self._counts.items():
             if name in LARGEST_COUNTERS:
@@ -187,7 +187,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return total
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. Each survivor keeps its model. All have replaced it with the mean, or none has."""
+        """See `Recoverable.fill`. Complete an interrupted `equalize` on all ranks, or undo it on all."""
         del deadline
         gone = {state["member"] for state in states if state["left"]}  # a rank that joins the creation has no state
         self._active = tuple(rank for rank in self._membership.members if rank not in gone)
@@ -206,7 +206,7 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return Position(self._model, self._mean if is_completed else None, self._equalized, self._open_call)
 
     def take_position(self, position: Position) -> None:
-        """See `Recoverable.take_position`. This rank also completes a completed open call of the donor."""
+        """See `Recoverable.take_position`. If the donor's open `equalize` is complete, so is this rank's."""
         self._model, mean, self._equalized, self._open_call = position
         self._mean = self._mean if mean is None else mean
 
@@ -224,4 +224,4 @@ class ContinuingPairs(Continuing["PairwiseArguments", "_core.PairwiseAveraging"]
         return self._rounds.failed
 
     def set_told(self, dead: Sequence[int]) -> None:
-        """Do nothing: calls continue."""
+        """Do nothing, because calls continue after a death without an error."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighborhood"]):
-    """Calls of the engine's neighborhood that recover if a rank has died."""
+    """The engine's averages with neighbors, with calls that recover if a rank has died."""
 
     def __init__(
         self, context: Context, arguments: NeighborhoodArguments, deadline: Deadline, *, push_sum: bool
@@ -54,13 +54,13 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
     # ------------------------------------------------------------------------------------------------ calls
 
     def start(self, values: Any, *, timeout: float | None = None) -> None:
-        """Start a step as the engine does, with a time limit, because the call waits if a rank has died."""
+        """Start a step. If a rank has died, wait for the survivors, at most `timeout` seconds."""
 
         def action() -> None:
             self._check_not_left()
             core = self._notified_side
             if self._catches_up:
-                raise RuntimeError(f"{self.name!r}: the last step is not done")
+                raise RuntimeError(f"{self.name!r}: start: the last step is not done; call wait on `request` first")
             if self._steps >= self._together_from:
                 core.start(values)
             self._begun = np.array(values).reshape(-1)
@@ -70,7 +70,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
 
     @property
     def _catches_up(self) -> bool:
-        """Whether this rank's open step is one without neighbors."""
+        """Whether this rank is behind after a death, so that its open step has no neighbors."""
         return self._begun is not None and self._steps <= self._together_from
 
     def test(self) -> bool:
@@ -99,7 +99,7 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
         self._run(action, deadline)
 
     def final(self, out: Array, *, timeout: float | None = None) -> None:
-        """Return the final model as the engine does. After a death, the messages for the next step are lost."""
+        """Write the final model to `out`. After a death, the model lacks the messages for the next step."""
         deadline = self.deadline(timeout)
 
         def action() -> None:
@@ -118,14 +118,14 @@ class ContinuingNeighborhood(Continuing["NeighborhoodArguments", "_core.Neighbor
             self._give_last(out)
 
     def _give_last(self, out: Array) -> None:
-        """Write the model of the open step or, without one, the newest result."""
+        """Write the model of the open step, or the newest result if no step is open."""
         last = self._newest if self._begun is None else self._begun
         if last is None:
-            raise RuntimeError(f"{self.name!r}: final needs a step, and none was started")
+            raise RuntimeError(f"{self.name!r}: final: no step was started; call start first")
         self._give(last, out)
 
     def _give(self, model: Array | None, out: Array) -> None:
-        """Write a model that is not from the engine's collective, with push-sum's initial weight."""
+        """Write a kept model, and reset push-sum's weight."""
         assert model is not None
         np.copyto(out.reshape(-1), model)
         self._weight = 1.0

@@ -1,4 +1,4 @@
-"""Computes the exact mean of the models of all ranks that have not left, and gives it to each."""
+"""Computes the exact mean of the models of all ranks that have not left, and gives each of them the mean."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LONGEST_CHUNK = 64 << 10
 
 
 class Equalizer:
-    """Averages models chunk by chunk in rounds of all ranks. Ranks that have left count as arrived without data.
+    """Averages models chunk by chunk in rounds of all ranks. Ranks that have left are absent from the rounds.
 
-    All ranks call `equalize` the same number of times. After a `StallError`, the next call continues. After another
-    error, the rank can no longer call it.
+    All ranks call `equalize` the same number of times. After a `StallError`, the next call continues. After any
+    other error, this rank can no longer call `equalize`.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Equalizer:
         self._rounds = context.full_rounds(self._chunk, "AVG", f"{name}.equalize", deadline)
 
     def equalize(self, deadline: Deadline) -> Array:
-        """Replace each rank's model with the mean of all models, and return it in the type of held models; collective.
+        """Replace each rank's model with the mean of all models, and return the mean in the engine's dtype; collective.
 
-        No averages run during the call. No rank reads its model before all have made the call, and none returns before
-        all have replaced their models.
+        No averages run during the call. No rank reads its model before all ranks have made the call, and no rank
+        returns before all ranks have replaced theirs.
         """
         self._models.pause(timeout=deadline.remaining())
         try:
@@ -64,7 +64,7 @@ class Equalizer:
     def _average(self, deadline: Deadline) -> Array:
         if self._failed:
             raise RuntimeError(
-                f"{self._name}: unusable for equalize: an earlier call ended with an error; leave() it on all ranks"
+                f"{self._name}: unusable for equalize: an earlier call ended with an error; call leave() on all ranks"
             )
         try:
             if self._under_way is None:
@@ -82,7 +82,7 @@ class Equalizer:
         return self._mean
 
     def _rounds_of_mean(self) -> Iterator[_core.Round]:
-        """Yield each round for which the caller must wait."""
+        """Compute the mean, and yield each round for which the caller must wait."""
         yield self._meet()
         before = np.empty(self._count, self._chunk.dtype)
         self._models.read_kept(before)

@@ -69,7 +69,7 @@ class StepRequest(Request):
         self.step = step
 
     def wait(self, *, out: BufferSpec | None = None, timeout: float | None = None) -> StepInfo:
-        """Wait until the step is done. Its average is then the collective's `result`.
+        """Wait until the step is done. The collective's `result` is then the step's average.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class StepRequest(Request):
         RuntimeError
             Another thread is in a call of the collective, or `out` is given and the step is already done.
         ValueError, TypeError, BufferError
-            `out` is refused.
+            `out` is invalid.
         ClosedError
             This rank has left.
         """
@@ -102,11 +102,11 @@ class StepRequest(Request):
             self._collective._end_step(out, timeout)
             self._info = StepInfo(self.step, self._collective._weight)
         elif out is not None:
-            raise RuntimeError(f"{self._collective.name}: step {self.step} is done already: read `result`")
+            raise RuntimeError(f"{self._collective.name}: step {self.step} is done already: read `result` instead")
         return self._info
 
     def test(self) -> bool:
-        """Return True if the step is done, so that `wait` returns at once; move messages, but do not wait."""
+        """Return True if the step is done, so that `wait` returns at once. Advance messages without waiting."""
         self._said_done = self._info is not None or self._collective._test()
         return self._said_done
 
@@ -122,8 +122,8 @@ class StepRequest(Request):
 class Neighborhood(Collective[ArgumentsT]):
     """Base class of the synchronous averages with neighbors.
 
-    One thread at a time may call it. Ranks may make different numbers of steps: after a rank leaves, its neighbors
-    continue without it.
+    Only one thread at a time may use a collective. Ranks may make different numbers of steps: after a rank leaves, its
+    neighbors continue without it.
     """
 
     push_sum: ClassVar[bool]
@@ -237,14 +237,15 @@ class Neighborhood(Collective[ArgumentsT]):
         or in place. Before the first step, it raises `RuntimeError`.
         """
         if self._shown is None:
-            raise RuntimeError(f"{self.name!r}: no step has a result yet")
+            raise RuntimeError(f"{self.name!r}: no step has a result yet; call average first")
         return self._shown
 
     def final(self, out: BufferSpec | None = None, *, timeout: float | None = None) -> Array:
         """Return this rank's model after its last step; the neighbors make no extra call.
 
         You may also call it after `leave`, while the communicator is open. With `overlap=1`, the model includes the
-        messages for this rank's next step. For further steps use `result`, because these messages would count twice.
+        messages for this rank's next step. Start further steps from `result` instead, because these messages would
+        count twice.
 
         Parameters
         ----------
@@ -276,7 +277,7 @@ class Neighborhood(Collective[ArgumentsT]):
 
     @property
     def topology(self) -> AnyTopology:
-        """The graph of neighbors."""
+        """The graph along which ranks average."""
         return self._arguments.topology
 
     @property

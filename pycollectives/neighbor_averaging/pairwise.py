@@ -150,12 +150,12 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `out` is refused.
+            `out` is invalid.
         RankFailedError
-            Neighbors have died. Raised once for each; later calls continue without them.
+            Neighbors have died. Raised once for each neighbor; later calls continue without it.
         RuntimeError
-            This rank's device or a neighbor's has failed. For a neighbor, it is raised once, and later calls continue
-            without that neighbor.
+            This rank's device or a neighbor's has failed. For a neighbor's device, the error is raised once, and later
+            calls continue without that neighbor.
         ClosedError
             This rank has left.
         """
@@ -178,16 +178,16 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            `delta` is refused. Nothing is added.
+            `delta` is invalid. Nothing is added.
         RankFailedError
-            Neighbors have died. Raised once for each. Nothing is added; later calls continue without them.
+            Neighbors have died. Raised once for each neighbor. Nothing is added; later calls continue without it.
         RuntimeError
             As for `read`. Nothing is added. If this rank's device fails during the call, its model is lost.
         ClosedError
             This rank has left. Nothing is added.
         KeyboardInterrupt
-            Ctrl-C while the call waits for a segment that is being averaged. This takes microseconds, unless a process
-            is stopped in an average. All of `delta` has been added, unless the call was interrupted twice.
+            Ctrl-C while the call waits for a segment that is being averaged. The wait takes microseconds, unless a
+            process is stopped in an average. All of `delta` has been added, unless the call was interrupted twice.
         """
         self._arrays.apply(delta, stream)
 
@@ -195,7 +195,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         """Give every rank the mean of all ranks' models; collective among the ranks that have not left.
 
         No averages run during the call. Deltas that other threads apply during the call are added to the mean. After a
-        `StallError`, call it again to continue. After another error, some ranks may have the mean and others not:
+        `StallError`, call `equalize` again to continue. After another error, some ranks may lack the mean:
         `equalize` is then unusable, while `read`, `apply` and averages continue. Leave the collective on all ranks.
 
         Parameters
@@ -222,7 +222,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         """
         deadline = Deadline(self._context.limit(timeout))
         if not self._equalizing.acquire(blocking=False):
-            raise RuntimeError(f"{self.name}: equalize called while another thread is in it")
+            raise RuntimeError(f"{self.name}: equalize: called while another thread is in a call of equalize")
         try:
             mean = self._equalizer.equalize(deadline)
         except RankFailedError as error:
@@ -237,7 +237,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         self.equalize(timeout=timeout)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """See `Collective.close`. After a failed `equalize` it only leaves, and warns that models may differ."""
+        """See `Collective.close`. If `equalize` has failed, only leave, and warn that models may differ."""
         if not self.closed and self._equalizer.failed:
             text = f"{self.name}: models may differ: equalize has ended with an error"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -245,7 +245,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         super().close(timeout=timeout)
 
     def leave(self) -> None:
-        """See `Collective.leave`. No average includes this rank's model afterwards."""
+        """See `Collective.leave`. Afterwards, no average includes this rank's model."""
         self._collective.leave()
         self._equalizer.leave()
         self._context.forget(self)

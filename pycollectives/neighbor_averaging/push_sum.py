@@ -52,5 +52,5 @@ class PushSum(Neighborhood[PushSumArguments]):
 
     @property
     def weight(self) -> float:
-        """The weight of the last model from a step or `final`, initially 1; x is that model times the weight."""
+        """The weight of the newest model from a step or `final`, initially 1. The sum x is model times weight."""
         return self._collective.weight

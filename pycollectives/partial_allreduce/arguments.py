@@ -50,13 +50,13 @@ def _max_staleness(rounds: int | None) -> int | None:
 
 def _algorithm(algorithm: str) -> str:
     if not isinstance(algorithm, str):
-        raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
+        raise TypeError(f"algorithm: expected a name such as 'auto', got {algorithm!r}")
     return algorithm
 
 
 def _activation(name: str) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"activation: expected a name, got {name!r}")
+        raise TypeError(f"activation: expected a name such as 'auto', got {name!r}")
     kind, colon, latency = name.partition(":")
     if colon:
         is_known = kind == "tree" and latency.isascii() and latency.isdecimal() and 1 <= int(latency) < 2**31
@@ -99,26 +99,27 @@ class PartialAllreduceArguments(Arguments):
         received, so that all ranks get the same total if they add up their results. "latest": only the newest result.
         Default: "sum" for SUM and AVG, otherwise "latest".
     max_staleness
-        After this many rounds in a row without data from a rank, the next round waits for that rank. None: never.
+        After this many rounds in a row without data from a rank, the next round waits for that rank. If None, no round
+        waits.
     activation
-        How messages between P nodes, or P ranks without a board, start a round. It has no effect on a single board.
-        "dissemination": in ceil(log2 P) steps with P ceil(log2 P) messages (eager-SGD, section 4.1.1). "tree": with P -
-        1 messages, and one for each node that starts the round itself (ours). "tree:K": a tree for messages that take K
-        times as long to arrive as to send. "auto": the fastest according to the cost model, or "tree" if there is none.
+        How messages between P nodes, or between P ranks that share no memory, start a round. It has no effect if all
+        ranks share memory. "dissemination": in ceil(log2 P) steps with P ceil(log2 P) messages (eager-SGD, section
+        4.1.1). "tree": with P - 1 messages, and another one for each node that starts the round itself (ours).
+        "tree:K": a tree for messages that take K times as long to arrive as to send. "auto": the fastest according to
+        the cost model, or "tree" if there is no model.
     algorithm
-        "auto": the best one for these ranks, nodes and bytes. A cost model chooses it if every rank has a core and
-        `python -m pycollectives tune` has not written a table; otherwise a table of measurements does.
+        "auto": the best algorithm for the ranks, nodes and bytes. A cost model chooses it if every rank has a core and
+        `python -m pycollectives tune` has not written a table; otherwise, a table of measurements does.
         "board": shared memory within nodes, and messages between nodes by the best schedule. "board+NAME": the same
         with the schedule NAME. NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists
         the names. For arrays on a CUDA device, messages go through host memory ("staged").
     history
         The number of rounds, at least 1, that a call can miss before `RoundInfo.overrun` is True. Under `missed="sum"`,
-        this many results are kept individually, and older ones are added to a running total, so that no result is lost
-        and memory stays bounded.
+        this many results are kept individually, and older ones are added to a running total, so that none is lost.
     name
         The name in messages and traces. Default: numbered in the order of creation.
     timeout
-        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
+        Time limit for the creation, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "partial_allreduce"
@@ -182,11 +183,11 @@ class PartialAllreduceArguments(Arguments):
         }
 
     def readable(self, x: object) -> Array:
-        """Return the memory of a contribution that is not a plain array of this type; raise if it does not match."""
+        """Return the memory of a contribution that is not a plain array; raise if count or dtype is wrong."""
         return buffers.as_bytes_exporter(buffers.matching_array(x, self.like.buffer, name=self.name))
 
     def writable(self, out: object) -> Array:
-        """Return an array of this shape over the memory for a result; raise if the memory does not match."""
+        """Return `out` as an array of the result's shape; raise if it is read-only, or count or dtype is wrong."""
         return buffers.matching_array(out, self.like.buffer, writable=True).reshape(self.like.buffer.shape)
 
     def for_engine(self, nodes: Sequence[int]) -> dict[str, Any]:
@@ -220,7 +221,7 @@ class PartialAllreduceArguments(Arguments):
 def _choose(
     algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
-    """Return the choice for `algorithm`, and the table that made it, or None."""
+    """Return the choice for `algorithm`, and a description of the table used; None if no table was used."""
     size, count = len(nodes), len(set(nodes))
     asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD)) or costs is not None
     table = tables.for_costs(costs) if asked else tables.built_in()
@@ -231,7 +232,7 @@ def _choose(
 def _choose_on_device(
     algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
-    """Do the same for arrays on devices, where "auto" uses a board if possible, so that no data is staged."""
+    """Do the same as `_choose`, for arrays on devices. "auto" uses a board if possible, so that no data is staged."""
     count = len(set(nodes))
     if count == 1 and algorithm in ("auto", choice.BOARD):
         return choice.Choice(board=True, schedule=None), None

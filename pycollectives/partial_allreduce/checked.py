@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def checked(
     collective: _core.PartialAllreduce, checks: NoChecks, arguments: PartialAllreduceArguments
 ) -> _core.PartialAllreduce:
-    """Return the engine's collective, wrapped in checks if they are on."""
+    """Return the engine's collective, wrapped in checks if `PYC_CHECK=1`."""
     if not isinstance(checks, Checks):
         return collective
     number = checks.register(arguments.name)
@@ -84,7 +84,7 @@ class CheckedAllreduce:
         return into, info
 
     def _round_of(self, x: Any, timeout: float | None, stream: Any) -> _core.RoundInfo:
-        """Contribute and wait. The caller gets no request, and cannot wait again."""
+        """Contribute and wait. After a StallError, the caller cannot wait again, because it has no request."""
         limit = checked_timeout(timeout)
         handle = self.contribute(x, stream=stream)
         try:
@@ -128,7 +128,7 @@ class CheckedAllreduce:
         return self._collective.abort()
 
     def note_call(self, call: int, info: _core.RoundInfo) -> None:
-        """Record the result if the request is the newest. For an older one, it may be of another round."""
+        """Record the result if `call` is the newest. The result of an older call may be of another round."""
         if call == self._calls:
             self.note(info)
 
@@ -158,9 +158,9 @@ class CheckedAllreduce:
             return
         self._is_finite = False
         warnings.warn(
-            f"PYC_CHECK: {self._collective.name}: the result of round {info.round} has inf or NaN, with data from "
+            f"PYC_CHECK: {self._collective.name}: the result of round {info.round} contains inf or NaN, with data from "
             f"{describe_ranks(info.contributors)}. An iteration that converges without delays can diverge with them: "
-            "docs/howto/solver.md has the condition",
+            "see the condition in docs/howto/solver.md",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -169,7 +169,7 @@ class CheckedAllreduce:
         return self._collective.result
 
     def _compare(self, what: str, timeout: float | None) -> None:
-        """Compare the recorded rounds with the other ranks that make the same call.
+        """Compare the recorded rounds with those of the other ranks that make the same call.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class CheckedAllreduce:
 
 
 class CheckedOnDevice(CheckedAllreduce):
-    """The same for arrays on a CUDA device."""
+    """`CheckedAllreduce` for arrays on a CUDA device."""
 
     _collective: Any  # a DeviceCollective
 

@@ -63,7 +63,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     Each rank contributes when it has data, as often as it likes. The policy decides when a round starts. Ranks without
     data are absent from the round, which differs from contributing zeros. All ranks make, flush and close the
-    collective together. One thread at a time may call it.
+    collective together. Only one thread at a time may use it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from mpi4py import MPI
@@ -98,7 +98,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
             self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
 
     def _when_remade(self) -> Callable[[], None]:
-        """Return a function that switches to the method of the new engine's collective after a death."""
+        """Return a function that, after a death, sets `allreduce` to the method of the new engine's collective."""
         of_self = weakref.ref(self)
 
         def take() -> None:
@@ -186,8 +186,8 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         ValueError, TypeError, BufferError, ClosedError, RuntimeError
             As for `contribute`, for `x` and `out`.
         StallError
-            The round is not done in time. The data is contributed: do not contribute it again. Contribute the next
-            data, or `flush`.
+            The round is not done in time. The data has been contributed: do not contribute it again. Contribute the
+            next data, or call `flush`.
         """
         return self._collective.allreduce(x, out, timeout=timeout, **_given(stream))
 
@@ -287,7 +287,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     def _c_handle(self) -> object:
         if self._context.checks.on:
-            raise TypeError(f"{self.name!r}: PYC_CHECK=1 cannot check calls from C: unset it")
+            raise TypeError(f"{self.name!r}: PYC_CHECK=1 cannot check calls from C: unset PYC_CHECK")
         return super()._c_handle()
 
     def _choices(self) -> list[str]:
@@ -295,5 +295,5 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
 
 def _given(stream: Any) -> dict[str, Any]:
-    """Return `stream` as keyword arguments, if given: collectives of host arrays have no such parameter."""
+    """Return `stream` as a keyword argument, if it is given. Collectives of host arrays have no such parameter."""
     return {} if stream is None else {"stream": stream}

@@ -3,8 +3,8 @@
 A death ends the engine's collective. The survivors make a new one (recovery.py), whose rounds continue the numbering,
 and calls continue in it.
 
-Before the first death, `allreduce` is the engine's own method as long as no state is kept here (direct calls;
-csrc/bindings/direct_calls.h). Every other call first ends this mode, and resumes it if it leaves no state.
+Before the first death, `allreduce` is the engine's own method (direct calls; csrc/bindings/direct_calls.h), unless this
+object must keep state. Every other call first ends direct calls, and resumes them if it leaves no state.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ContinuingAllreduce(Recovery):
     # ------------------------------------------------------------------------------------------------ direct calls
 
     def _end_direct(self, *, waits: bool = False) -> None:
-        """Take over the state of direct calls. `waits`: whether to wait for another thread's direct call."""
+        """Take over the state of direct calls. If `waits`, first wait for another thread's direct call."""
         if not self._is_direct or self._core is None:
             return
         core = self._core
@@ -119,7 +119,7 @@ class ContinuingAllreduce(Recovery):
                 self._interrupted = call
 
     def _begin_direct(self) -> None:
-        """Make `allreduce` the engine's method, if no state is kept here."""
+        """Make `allreduce` the engine's method, if this object keeps no state."""
         is_kept = self._contributions or self._flushing or self._flushed is not None or len(self._waiting) > 0
         if self._epoch > 0 or is_kept or self._left or self._is_direct or self._core is None:
             return
@@ -150,7 +150,7 @@ class ContinuingAllreduce(Recovery):
     def _allreduce_again(
         self, x: Any, out: Any | None, timeout: float, death: RankFailedError
     ) -> tuple[Any, _core.RoundInfo]:
-        """Complete a direct call, which is of epoch 0, after a death. `timeout`: its remaining seconds."""
+        """After a death, complete a direct call of epoch 0. `timeout` is the call's remaining time in seconds."""
         deadline = self.deadline(timeout)
         with self._in_use:
             self._end_direct()

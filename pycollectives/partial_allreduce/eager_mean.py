@@ -1,4 +1,4 @@
-"""Eager-SGD's mean of gradients (section 5, Algorithm 2), for `train` and `torch`."""
+"""Eager-SGD's mean of gradients (section 5, Algorithm 2), for the packages `train` and `torch`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def check_divide_by(divide_by: object) -> None:
 class EagerMean:
     """The mean over ranks of arrays that may arrive late; creating it is collective.
 
-    Arrays are NumPy arrays, unless a derived class takes others. `missed`: the result for a rank that is behind: "sum",
-    the sum of all missed means, or "latest", only the newest mean. `flushed_by`: the call that flushes the collective,
-    for messages. `options`: `policy`, `late`, `max_staleness`, `history` and `name` of
+    Arrays are NumPy arrays, unless a derived class takes others. A rank that is behind gets the sum of all missed means
+    if `missed` is "sum", or only the newest mean if it is "latest". `flushed_by` names, in messages, the call that
+    flushes the collective. `options` are `policy`, `late`, `max_staleness`, `history` and `name` of
     `Communicator.partial_allreduce`.
     """
 
@@ -58,7 +58,7 @@ class EagerMean:
 
     @property
     def waits_for_arrivals(self) -> bool:
-        """Whether a rank can wait for others that have contributed equally often."""
+        """Whether a rank can wait for other ranks although all have contributed equally often."""
         return self._collective.policy.waits_for_arrivals(len(self._comm.members))
 
     @property
@@ -77,14 +77,14 @@ class EagerMean:
         out += self._collective.result / self._divisor
 
     def start_flush(self) -> None:
-        """Announce a `flush`: from now on no rank waits for this one."""
+        """Announce a `flush`: from now on no rank waits for this rank."""
         self._collective.start_flush()
 
     def flush(self, *, timeout: float | None = None) -> RoundInfo | None:
         """Deliver all pending gradients; collective. Return the last round if this rank has a new mean, otherwise None.
 
         The new mean is from a last round with all pending gradients and, under missed="sum", includes the rounds that
-        this rank missed. If there are neither, there is no new mean, which differs from a mean of 0.
+        this rank missed. If no gradient is pending and no round was missed, there is no new mean, not a mean of 0.
         """
         info = self._collective.flush(timeout=timeout)
         return info if info.contributors or (self._sums and info.missed > 0) else None

@@ -1,7 +1,7 @@
 """The state that a rank keeps of a partial allreduce, to continue in a new one after a death.
 
-Each rank keeps its contributions until a completed round contains them, and after a death contributes those that are
-left again. A round that completed on one survivor completes on all. A rank can lack at most one round, the newest,
+Each rank keeps its contributions until a completed round contains them. After a death, it contributes the kept ones
+again. A round that completed on one survivor completes on all. A rank can lack at most one round, the newest,
 because each round needs messages from every node. Methods are called under the collective's lock.
 """
 
@@ -55,7 +55,7 @@ class Contribution:
 
 
 class Newest(NamedTuple):
-    """The newest completed round, by the original numbers of ranks and rounds."""
+    """The newest completed round, with the original numbers of ranks and rounds."""
 
     info: _core.RoundInfo
     flush: bool
@@ -71,7 +71,7 @@ class Unused(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A rank's position in the rounds, for a newcomer: see `Recovery`."""
+    """The state of a survivor's `Recovery` from which a newcomer continues."""
 
     completed: int
     missed: int
@@ -83,7 +83,7 @@ class Position(NamedTuple):
 
 
 class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
-    """One rank's side of a partial allreduce that continues."""
+    """One rank's side of a partial allreduce that continues after deaths."""
 
     def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
         self._base = 0  # rounds before the first of the engine's collective
@@ -132,7 +132,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
     # ------------------------------------------------------------------------------------------------ contributions
 
     def _contribute_now(self, contribution: Contribution, core: _core.PartialAllreduce) -> None:
-        """Give a contribution to the engine's collective, and keep it if it may be needed again."""
+        """Pass a contribution to the engine's collective, and keep it while a recovery may need it."""
         contribution.number = self._numbered + 1
         try:
             handle = core.contribute(contribution.values)
@@ -166,7 +166,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._contributions = [one for one in self._contributions if not one.call.delivered]
 
     def _complete_behind(self, contribution: Contribution, core: _core.PartialAllreduce) -> None:
-        """Complete a newcomer's first call with the newest round. The next round contains its contribution."""
+        """Complete a newcomer's first call with the newest round. The call's contribution goes into the next round."""
         assert self._newest is not None
         call = contribution.call
         self._is_behind = False
@@ -267,7 +267,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         self._contributions.clear()
 
     def _described(self, info: _core.RoundInfo, lost: tuple[int, ...], missed: int = 0) -> _core.RoundInfo:
-        """Describe a round by the original numbers of ranks and rounds. `missed`: additional missed rounds."""
+        """Describe a round with the original numbers of ranks and rounds. `missed` is added to its missed rounds."""
         from ..support.native import core
 
         return core.restored_round_info(
@@ -314,7 +314,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
             self._complete_flush(received.info)
 
     def _received_from(self, holder: int, deadline: Deadline) -> Newest:
-        """Return the newest round of a rank; collective."""
+        """Return the newest round, which rank `holder` sends to all ranks; collective."""
         buffer = self._arguments.like.buffer
         length = 4096 + 8 * self._context.communicator.size + buffer.count * max(8, buffer.dtype.itemsize)
         sent = pickle.dumps(self._newest) if self._context.rank == holder else b""
@@ -401,7 +401,7 @@ class Recovery(Continuing[PartialAllreduceArguments, "_core.PartialAllreduce"]):
         call.has_result = True
 
     def _added_to_pending(self, result: Array) -> Array:
-        """Return the sum of a result and the pending one, read-only."""
+        """Return the sum of `result` and the pending result, as a read-only array."""
         total = result.copy() if self._pending is None else np.asarray(result + self._pending)
         total.flags.writeable = False
         return total

@@ -1,4 +1,4 @@
-"""How often ranks were late, and a warning about stragglers."""
+"""Counts of the rounds in which ranks had no data, and a warning about stragglers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _logger = logging.getLogger("pycollectives")
 
 
 class Straggler(NamedTuple):
-    """How often a rank had no data in a round. Ranks that have left count as stragglers from then on.
+    """Counts of the rounds in which a rank had no data. Ranks that have left count as stragglers from then on.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Straggler(NamedTuple):
 class StragglerWarning:
     """Log a line for each rank that was absent from more than a share of the rounds since the last check.
 
-    `share` is `PYC_STRAGGLER_WARNING`; None: never.
+    `share` is the value of `PYC_STRAGGLER_WARNING`. If None, nothing is logged.
     """
 
     def __init__(self, share: float | None) -> None:
@@ -42,7 +42,7 @@ class StragglerWarning:
         self._absent: dict[int, int] = {}
 
     def check(self, name: str, rounds: int, stragglers: Sequence[Straggler]) -> None:
-        """Log lines after `rounds` rounds of the collective `name`."""
+        """Log the stragglers of the collective `name`, which has completed `rounds` rounds."""
         new = rounds - self._rounds
         if self.share is None or new == 0:
             return

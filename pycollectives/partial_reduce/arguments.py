@@ -28,7 +28,7 @@ SHORTEST_ON_BOARD = 1 << 16
 def explicit_group_algorithm(
     table: SelectionTable | CostModel, group: Sequence[int], nodes: Sequence[int], nbytes: int
 ) -> str:
-    """Return "board" for shared memory, or the table's schedule of messages; the same on all members."""
+    """Return "board" to reduce in shared memory, or the table's schedule of messages; the same on all members."""
     if nbytes >= SHORTEST_ON_BOARD and len({nodes[member] for member in group}) == 1:
         return "board"
     return group_algorithm(table, len(group), nbytes)
@@ -38,7 +38,7 @@ def group_algorithm(table: SelectionTable | CostModel, members: int, nbytes: int
     """Return a table's schedule of messages among `members` ranks."""
     schedule = table.complete(False, ranks=members, nodes=members, nbytes=nbytes).schedule
     if schedule is None:
-        raise AssertionError("ranks without a board have a schedule")
+        raise AssertionError("expected a schedule for ranks that share no memory, got None")
     return schedule
 
 
@@ -79,7 +79,7 @@ class PartialReduceArguments(Arguments):
     name
         The name in messages and traces. Default: numbered in the order of creation.
     timeout
-        Time limit for creating it, in seconds; None for the communicator's default, `math.inf` for no limit.
+        Time limit for the creation, in seconds; None for the communicator's default, `math.inf` for no limit.
     """
 
     service: ClassVar[str] = "partial_reduce"
@@ -103,11 +103,11 @@ class PartialReduceArguments(Arguments):
             if self.op != operations.AVG or buffer.dtype.name not in FLOATS:
                 raise ValueError(f"weighting='staleness': expected op AVG of floats, got {self.op} of {buffer.dtype}")
             if isinstance(self.groups, StaticGroups):
-                raise ValueError("weighting='staleness': under StaticGroups all members are in the same step")
+                raise ValueError("weighting: expected 'uniform' under StaticGroups: all members are in the same step")
         object.__setattr__(self, "table", tables.for_costs(creation().group.costs))
 
     def for_plans(self, size: int) -> dict[str, Any]:
-        """Return the engine's arguments that determine the plans of groups, for `size` ranks."""
+        """Return the engine's arguments that determine the message plans of groups, for `size` ranks."""
         buffer = self.like.buffer
         nbytes = buffer.count * buffer.dtype.itemsize
         return {

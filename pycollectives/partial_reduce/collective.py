@@ -30,7 +30,7 @@ class GroupInfo:
     Attributes
     ----------
     group
-        The members, ascending; only this rank if it averaged with no other.
+        The members, ascending. Only this rank if it averaged with no other rank.
     sequence
         The number of the group, in the order of generation; under `StaticGroups`, the step.
     waited
@@ -68,9 +68,9 @@ class ReduceStatistics(Statistics):
 class PartialReduce(Collective[PartialReduceArguments]):
     """Averages among changing groups of ranks; made by `Communicator.partial_reduce`.
 
-    A rank calls `average` after each iteration, as often as it likes; other ranks may call it more or less often. One
-    thread at a time may call it. No new group includes a rank that has left. If a `with` block raises, this rank's
-    pending groups are performed without it.
+    A rank calls `average` after each iteration, as often as it likes; other ranks may call it more or less often. Only
+    one thread at a time may use a `PartialReduce`. No new group includes a rank that has left. If a `with` block
+    raises, this rank's pending groups are performed without its weights.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -147,7 +147,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
         StallError
             The average is not complete in time; the message names the group and its missing members. The object cannot
             average afterwards, and a group that completes late may still change `weights`. If only the stream was not
-            done in time, no group was requested, and you may call this again.
+            done in time, no group was requested, and you may call `average` again.
         RankFailedError
             A rank has died. On the host, each element is either this rank's own or the average, never a partial sum.
         ClosedError
@@ -163,7 +163,7 @@ class PartialReduce(Collective[PartialReduceArguments]):
         ruled: tuple[int, ...] = ()
         if isinstance(groups, StaticGroups):
             if number < self._step:  # messages identify groups by it
-                raise ValueError(f"{self.name}: expected step >= {self._step}, after the last one, got {number}")
+                raise ValueError(f"{self.name}: expected step >= {self._step}, above the last call's, got {number}")
             ruled = groups.group_of(self.comm.rank, number, self.comm.size)
         group, sequence, waited, conflicts = self._weights.average(
             weights, stream, step=number, group=ruled, timeout=limit

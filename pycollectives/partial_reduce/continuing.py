@@ -28,7 +28,7 @@ SUMMED_COUNTERS = ("averages", "cache_hits", "cache_misses", "waited")
 
 
 class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce"]):
-    """Calls of the engine's partial reduce that recover if a rank has died."""
+    """The engine's partial reduce, with calls that recover if a rank has died."""
 
     def __init__(self, context: Context, arguments: PartialReduceArguments, deadline: Deadline) -> None:
         self._coordinator = arguments.coordinator_rank
@@ -58,7 +58,7 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
     def average(
         self, values: Any, *, step: int, group: Sequence[int] = (), timeout: float | None = None
     ) -> tuple[tuple[int, ...], int, float, int]:
-        """Average as the engine does. Ranks in `group` and in the result have their original numbers."""
+        """Average `values` in place. Ranks in `group` and in the result have their original numbers."""
         deadline = self.deadline(timeout)
         self._check_not_left()
 
@@ -87,7 +87,7 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
             raise
 
     def _restore(self) -> None:
-        """Undo an unfinished average, after the engine has stopped."""
+        """Restore the values of an unfinished average. The engine must have stopped."""
         if self._in_call is not None:
             np.copyto(self._in_call, self._kept)
             self._in_call = None
@@ -99,9 +99,9 @@ class ContinuingReduce(Continuing["PartialReduceArguments", "_core.PartialReduce
         self._in_call = weights
 
     def _partners(self, group: Sequence[int], step: int) -> list[int]:
-        """Return the members of a rule's group that are alive and have not completed this step.
+        """Return the members of a static group that are alive and have not completed this step.
 
-        At a death, some members may have completed a step that others repeat.
+        If a rank dies, some members may have completed a step that others repeat.
         """
         return [rank for rank in group if rank in self._members and self._steps.get(rank, 0) <= step]
 

@@ -1,11 +1,11 @@
 """`preduce` on a communicator with `on_failure="continue"`.
 
-If a death interrupts a P-Reduce that some members have completed, the others receive the result from one of them. If no
-survivor has completed it, all repeat it with their original values.
+If a death interrupts a P-Reduce that some members have completed, the other members receive its result from one of
+them. If no survivor has completed the P-Reduce, all members repeat it with their original values.
 
-To find out which ranks have completed it, each rank counts its P-Reduces with every other rank. Two ranks perform their
-common groups in the same order, so their counts differ only if one of them has completed a P-Reduce that the other has
-not. Each rank keeps the newest result that it has in common with every other rank.
+To find out which ranks have completed a P-Reduce, each rank counts its P-Reduces with every other rank. Two ranks
+perform their common groups in the same order, so their counts differ only if one of them lacks a P-Reduce. Each rank
+keeps its newest common result with every other rank.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class State(NamedTuple):
-    """One survivor's P-Reduces."""
+    """One survivor's completed and open P-Reduces."""
 
     rank: int
     performed: list[int]  # the number completed with each rank
@@ -37,7 +37,7 @@ class State(NamedTuple):
     nbytes: int  # size of its values
 
     def lacks(self, other: State) -> bool:
-        """Whether the other rank has completed this rank's open P-Reduce."""
+        """Return True if rank `other.rank` has completed this rank's open P-Reduce."""
         return other.rank in self.group and other.performed[self.rank] > self.performed[other.rank]
 
 
@@ -96,7 +96,7 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
             raise
 
     def _begin(self, array: Array, group: tuple[int, ...]) -> None:
-        """Keep a copy of the values. If the last call was abandoned and this is a different one, forget the last."""
+        """Keep a copy of the values. If the last call was abandoned and had another group, drop its result."""
         if self._group != group:
             if self._received is not None:
                 self._count(self._received)
@@ -130,7 +130,7 @@ class ContinuingGroups(Continuing[Arguments, ExplicitGroups]):  # type: ignore[t
 
     @property
     def cache(self) -> tuple[int, int]:
-        """See `ExplicitGroups.cache`; counted since the last death."""
+        """See `ExplicitGroups.cache`. The counts begin again after each death."""
         return (0, 0) if self._core is None else self._core.cache
 
     def close(self) -> None:

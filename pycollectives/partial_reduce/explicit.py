@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ExplicitGroups:
-    """One rank's part in P-Reduces. The engine's part is made at first use."""
+    """One rank's P-Reduces. The engine's object for them is made at first use."""
 
     def __init__(self, context: Context) -> None:
         self._context: Context = weakref.proxy(context)  # which owns this
@@ -66,8 +66,8 @@ class ExplicitGroups:
     ) -> Callable[..., None] | None:
         """Return the call with its checked arguments, except `timeout`; None if this rank is the only member.
 
-        If an argument is refused, the other members receive the reason. `caller`: the name of the call on all members.
-        `on_host`: refuse arrays on devices.
+        If an argument is invalid, the other members receive the error. `caller` is the name of the call on all members.
+        With `on_host`, arrays on devices are invalid.
         """
         try:
             if len(members) == self._context.size:
@@ -157,7 +157,7 @@ class ExplicitGroups:
 
     @property
     def cache(self) -> tuple[int, int]:
-        """Hits and misses of the engine's plans: see `CommunicatorStatistics`."""
+        """Hits and misses of the engine's cache of plans: see `CommunicatorStatistics`."""
         return (0, 0) if self._made is None else (self._made.cache_hits, self._made.cache_misses)
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class ExplicitGroups:
             self._made.leave()
 
     def in_use(self) -> _core.ExplicitGroups:
-        """Return the engine's part, which receives other ranks' messages once it is made."""
+        """Return the engine's object. Once made, it receives other ranks' messages."""
         from ..support.native import core
 
         with self._making:

@@ -34,7 +34,7 @@ class Averaged:
 
     @classmethod
     def of(cls, x: SupportsFloat | BufferSpec) -> Averaged:
-        """Copy `x`; `TypeError` if its elements are not real numbers."""
+        """Copy `x`; raise `TypeError` unless its elements are real numbers."""
         array = np.asarray(float(x)) if isinstance(x, SupportsFloat) and getattr(x, "ndim", 0) == 0 else array_of(x)
         if array.dtype.kind == "c":
             raise TypeError(f"mean: expected real numbers, got {array.dtype}")
@@ -55,8 +55,8 @@ def preduce(
 ) -> None:
     """Reduce an array in place among the ranks of a group: a P-Reduce (Ripples, section 3); collective among them.
 
-    If `on_failure` is "continue", dead members are left out, arrays on devices are refused, and each call copies `x`.
-    If a death interrupts a P-Reduce, the survivors receive the same result.
+    If `on_failure` is "continue", dead members are left out, arrays on devices raise `ValueError`, and each call copies
+    `x`. If a death interrupts a P-Reduce, the survivors receive the same result.
 
     The other ranks take no part, and a group needs no object. Ranks must perform their common groups in the same order.
     If all members are on one node and `x` has 64 KiB or more, they reduce in shared memory.
@@ -81,17 +81,18 @@ def preduce(
     ------
     ValueError, TypeError
         A member is not a rank of this communicator or is listed twice, this rank is not a member, or `op` or `x` is
-        refused. Or dead ranks are replaced (`spares`, `respawn`).
+        invalid. Or dead ranks are replaced (`spares`, `respawn`).
     BufferError
         `x` is read-only or not C-contiguous. In this case and the one above, the other members of a valid group raise
         `MismatchError` with the reason, no data is sent, and all may call again.
     StallError
         The result is not complete in time; the message names the group and the missing members. `x` may still change if
-        they arrive late. If only the stream was not done in time, no member was affected, and you may call this again.
+        they arrive late. If only the stream was not done in time, no member was affected, and you may call
+        `preduce` again.
     MismatchError
         A member is in a different P-Reduce with this rank: with other members, in another order, with another count,
         dtype or `op`, or with an array on the host while others are on devices. Or it is in a different call, such as
-        `mean`, or its call was refused.
+        `mean`, or its arguments were invalid.
     RankFailedError
         A rank of this node that has been in a group with this rank has died.
     RuntimeError
@@ -163,9 +164,9 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
     RuntimeError
         This thread has contributed to a partial allreduce without flushing it, so that ranks could deadlock.
     TypeError, BufferError
-        This rank's `x` is refused. The other ranks raise `MismatchError`.
+        This rank's `x` is invalid. The other ranks raise `MismatchError`.
     MismatchError
-        Shapes or dtypes differ between ranks, ranks make different calls, or another rank's `x` is refused.
+        Shapes or dtypes differ between ranks, ranks make different calls, or another rank's `x` is invalid.
     StallError, ClosedError
         As for the creation of a collective. Afterwards, neither `mean` nor a new collective is possible on this
         communicator.
@@ -197,7 +198,7 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
 
 
 def reduce_on_all_ranks(comm: Creator, x: BufferSpec, op: Op, timeout: float | None, *, caller: str) -> None:
-    """Reduce in place among all ranks; all of them make the call named `caller`."""
+    """Reduce in place among all ranks; collective. `caller` is the name of the call that all ranks make."""
     context = comm._context
     if context.membership is not None:
         array = array_of(x)

@@ -36,13 +36,13 @@ class HostWeights:
         return info
 
     def leave(self, weights: Any, stream: Any) -> None:
-        """Leave with the final weights; None for the last call's, if any."""
+        """Leave with the final weights; by default, the weights of the last call, if any."""
         refuse_stream(stream, self._name)
         final = self._last if weights is None else matching_array(weights, self._buffer, name=self._name)
         self._collective.leave(None if final is None else as_bytes_exporter(final))
 
     def forget(self) -> None:
-        """Drop the array of the last call, because C has made a later call."""
+        """Drop the array of the last call from Python, because C has made a later call."""
         self._last = None
 
 
@@ -69,7 +69,7 @@ class DeviceWeights:
         return info
 
     def leave(self, weights: Any, stream: Any) -> None:
-        """Leave with the final weights; None for the last call's, if any."""
+        """Leave with the final weights; by default, the weights of the last call, if any."""
         if weights is None:
             weights, stream = self._last, self._stream if stream is None else stream
         if weights is None or self._collective.closed or self._collective.failed:

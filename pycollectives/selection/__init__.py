@@ -1,1 +1,1 @@
-"""The choice of `algorithm="auto"`: tables of measurements, and a cost model."""
+"""How `algorithm="auto"` chooses an algorithm: by tables of measurements, or by a cost model."""

@@ -1,4 +1,4 @@
-"""The choice of `algorithm="auto"` from a table of measurements; `selection.model` computes it instead.
+"""How `algorithm="auto"` chooses from a table of measurements; `selection.model` uses costs instead.
 
 Ranks of a node can work in shared memory, on a *board*. Between nodes, or among all ranks if there is no board, they
 exchange messages according to a *schedule*. A table answers three questions, each with the first row that applies to a
@@ -15,12 +15,12 @@ row.
 
 - `min_ranks`, `max_ranks`: the number of ranks or nodes that work together, as in the table above.
 - `min_bytes`, `max_bytes`: the bytes of one rank's data: count times the size of an element.
-- `sparse`: true: only if few ranks contribute to a round, so that most blocks are absent; false: only if many do.
-- `among`, for schedules: "ranks": only without a board; "nodes": only between boards.
+- `sparse`: if true, few ranks contribute to a round, so that most blocks are absent; if false, many ranks contribute.
+- `among`, for schedules: "ranks" without a board, or "nodes" between boards.
 
 The last row of each list has no limits, so that every call has an answer. A JSON document has `format`, `source` (the
-origin of the numbers, as a string), `machine` (`cpu`, `cores`, `mpi`: where they apply), and `allreduce` with the three
-lists; `tuning` lists the measurements, for readers. `selection.tables` chooses the table of a process.
+origin of the numbers, as a string), `machine` (`cpu`, `cores`, `mpi`: where the numbers apply), and `allreduce` with
+the three lists; `tuning` lists the measurements, for readers. `selection.tables` chooses the table of a process.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Row(Generic[T]):
-    """One line of a table: an answer, and the limits, inclusive, within which it holds."""
+    """One line of a table: an answer, and the inclusive limits within which the answer applies."""
 
     answer: T
     min_ranks: int | None = None
@@ -90,7 +90,7 @@ class Row(Generic[T]):
     among: str | None = None
 
     def holds(self, ranks: int, nbytes: int, *, sparse: bool, among: str = "ranks") -> bool:
-        """Return True if this row applies to `ranks` with `nbytes` each. If `sparse`, few of them contribute."""
+        """Return True if this row applies to `ranks` ranks of `nbytes` bytes each; if `sparse`, few contribute."""
         return (
             (self.min_ranks is None or ranks >= self.min_ranks)
             and (self.max_ranks is None or ranks <= self.max_ranks)
@@ -120,7 +120,7 @@ AMONG = ("ranks", "nodes")
 
 @dataclass(frozen=True)
 class SelectionTable:
-    """The rows for an allreduce, with their origin; see the top of this file.
+    """The rows for an allreduce, with the origin of their numbers: see this module.
 
     >>> table = SelectionTable(schedule=(Row("recursive_doubling", max_bytes=1024), Row("ring")), source="an example")
     >>> table.choose(ranks=8, nodes=8, nbytes=4096).name
@@ -137,7 +137,7 @@ class SelectionTable:
     machine: Machine | None = None  # the machine to which the numbers apply; None: any
 
     def __post_init__(self) -> None:
-        """Refuse a table that has no answer for some calls."""
+        """Raise `ValueError` if the table has no answer for some calls."""
         for question in QUESTIONS:
             rows = getattr(self, question)
             if not rows or rows[-1].limits():
@@ -147,7 +147,7 @@ class SelectionTable:
 
     @classmethod
     def from_json(cls, document: Any, name: str = "built-in") -> SelectionTable:
-        """Read the format described above. A `ValueError` names the table and the wrong key."""
+        """Return the table in a document of this module's format. A `ValueError` names the table and the wrong key."""
         try:
             return cls._from_json(document, name)
         except ValueError as error:
@@ -186,7 +186,7 @@ class SelectionTable:
     def choose(self, ranks: int, nodes: int, nbytes: int, *, sparse: bool = False) -> Choice:
         """Return the best choice for `ranks` ranks on `nodes` nodes with `nbytes` bytes each.
 
-        If nodes differ in size, their mean size counts.
+        If nodes differ in size, their mean size is used.
         """
         per_node = -(-ranks // nodes)
         board = nodes < ranks and _first(self.board, per_node, nbytes, sparse=sparse)
@@ -195,7 +195,7 @@ class SelectionTable:
     def complete(
         self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
     ) -> Choice:
-        """Return the best choice with or without a board, with `schedule` if given. Arguments are as for `choose`."""
+        """Return the best choice with or without a board. `schedule` is used if given; the rest is as for `choose`."""
         partners, among = (nodes, "nodes") if board else (ranks, "ranks")
         if schedule is None:
             schedule = _first(self.schedule, partners, nbytes, sparse=sparse, among=among)
@@ -271,12 +271,12 @@ def _machine(value: Any) -> Machine | None:
 
 
 def is_sparse(policy: Policy, late: str, max_staleness: int | None = None) -> bool:
-    """Return True if few ranks contribute to a round: the first one starts it, and late data is dropped."""
+    """Return True if few ranks contribute to a round, because the first rank starts it and late data is dropped."""
     return isinstance(policy, Solo) and late == "drop" and max_staleness is None
 
 
 def is_known(schedule: str, known: Sequence[str]) -> bool:
-    """Return True if the engine has a schedule. A name with a number needs a known `NAME:K`.
+    """Return True if the engine has a schedule. The name "tree:5" requires "tree:K" in `known`.
 
     >>> is_known("tree:5", ["ring", "tree", "tree:K"]), is_known("ring:5", ["ring", "tree", "tree:K"])
     (True, False)
@@ -297,12 +297,12 @@ def resolve(
     nbytes: int,
     sparse: bool = False,
 ) -> Choice:
-    """Return the choice for an `algorithm`; ValueError if it is unknown, or impossible on these nodes.
+    """Return the choice for an `algorithm`; raise ValueError if it is unknown, or impossible on these nodes.
 
-    "auto": the choice of the table or the cost model. "board": boards within nodes, and the table's schedule between
-    them. "board+SCHEDULE": the same with that schedule. "SCHEDULE": messages among all ranks. `known`: the engine's
-    schedules, as "NAME:K" for those that take a number. `nbytes`: the size of one rank's data. `sparse`: whether few
-    ranks contribute to a round.
+    "auto" leaves the choice to `table`. "board" uses boards within nodes, and the table's schedule between nodes.
+    "board+SCHEDULE" uses boards and the named schedule. "SCHEDULE" sends messages among all ranks. `known` lists the
+    engine's schedules, as "NAME:K" if they take a number. `nbytes` is the size of one rank's data. `sparse` is True if
+    few ranks contribute to a round.
     """
     if algorithm == "auto":
         choice = table.choose(ranks, nodes, nbytes, sparse=sparse)
@@ -317,11 +317,12 @@ def resolve(
             )
         if board and nodes == ranks:
             raise ValueError(
-                f"algorithm {algorithm!r}: expected nodes of several ranks (see ranks_per_node), got {nodes} of 1 rank"
+                f"algorithm {algorithm!r}: expected nodes of several ranks (see ranks_per_node), got {nodes} nodes of "
+                "1 rank"
             )
         choice = table.complete(board, ranks, nodes, nbytes, schedule=schedule, sparse=sparse)
     if choice.schedule is not None and not is_known(choice.schedule, known):
         raise ValueError(
-            f"selection table {table.name}: expected schedules of {', '.join(sorted(known))}; got {choice.schedule!r}"
+            f"selection table {table.name}: expected a schedule of {', '.join(sorted(known))}; got {choice.schedule!r}"
         )
     return choice

@@ -1,4 +1,4 @@
-"""The choice of `algorithm="auto"` if every rank has a core: the cheapest one under LogGP, for given message costs.
+"""How `algorithm="auto"` chooses an algorithm if every rank has a core: the cheapest under LogGP, from message costs.
 
 For each schedule, the engine lists the chains of messages that can end last (csrc/algorithms/cost.h), and a function
 computes their times. The model has the interface of a table (`selection.choice`). A table still decides whether ranks
@@ -25,7 +25,7 @@ ELEMENT_BYTES = 8
 
 @dataclass(frozen=True)
 class CostModel:
-    """A selection table that computes its answers."""
+    """A selection table that computes its answers from message costs."""
 
     costs: Costs  # of messages, the same on all ranks
     table: SelectionTable  # for questions that are not about messages
@@ -40,7 +40,7 @@ class CostModel:
     def complete(
         self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
     ) -> Choice:
-        """Return the best choice with or without a board, with `schedule` if given. Arguments are as for `choose`."""
+        """Return the best choice with or without a board. `schedule` is used if given; the rest is as for `choose`."""
         partners = nodes if board else ranks
         best, activation = _choice(self.costs, partners, nbytes, sparse, ranks if self.lists_members else None)
         schedule = schedule or best
@@ -52,13 +52,13 @@ class CostModel:
 
 @functools.lru_cache(maxsize=65536)
 def _choice(costs: Costs, partners: int, nbytes: int, sparse: bool, members: int | None) -> tuple[str, str]:
-    """Return the schedule and the activation; cached, because each `preduce` asks."""
+    """Return the cheapest schedule and activation. The results are cached, because each `preduce` needs them."""
     schedule = cheapest(schedule_costs(costs, partners, nbytes, sparse=sparse, members=members))
     return schedule, cheapest(activation_costs(costs, partners))
 
 
 def cheapest(costs: Mapping[str, float]) -> str:
-    """Return the name with the lowest cost. Among equal ones, prefer a name without a number, then the first."""
+    """Return the name with the lowest cost. Among equal costs, prefer a name without a number, then the first."""
     return min(costs, key=lambda name: (costs[name], ":" in name))
 
 
@@ -67,8 +67,8 @@ def schedule_costs(
 ) -> Mapping[str, float]:
     """Return the seconds of an allreduce among `partners` ranks with `nbytes` bytes each, by schedule.
 
-    `sparse`: only one rank contributes, so that no data is reduced. `members`: the number of ranks whose contributions
-    messages list; None if messages list no ranks.
+    If `sparse` is True, only one rank contributes, so that no data is reduced. Messages list which of `members` ranks
+    have contributed; if `members` is None, they list no ranks.
     """
     from ..support.native import core
 
@@ -86,7 +86,7 @@ def schedule_costs(
 
 @functools.lru_cache(maxsize=1024)
 def activation_costs(costs: Costs, partners: int) -> Mapping[str, float]:
-    """Return the seconds until a round has reached all partners, if one starts it and if all start it at once."""
+    """Return the seconds of each activation: to reach all partners, plus the delay if all of them start it."""
     from ..support.native import core
 
     return core.costs_of_activation(

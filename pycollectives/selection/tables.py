@@ -1,11 +1,11 @@
 """The selection table of this process.
 
-It is the first of these:
+The process uses the first of these tables that exists:
 
 1. the file that `PYC_SELECTION` names, which must be readable and well-formed;
-2. the user's file, `$XDG_CONFIG_HOME/pycollectives/selection.json` (default `~/.config`), which `python -m
-   pycollectives tune` writes, if it was made on a machine like this one; if it was not, or the file is malformed, there
-   is a warning;
+2. the user's file, `$XDG_CONFIG_HOME/pycollectives/selection.json` (in `~/.config` by default), which `python -m
+   pycollectives tune` writes. If the file is malformed, or was made on a different machine, the process warns and
+   ignores it;
 3. the built-in table.
 
 The built-in table was measured with ranks that share cores. If every rank has a core and the communicator knows the
@@ -49,7 +49,7 @@ def built_in() -> SelectionTable:
 
 
 def for_costs(costs: Costs | None) -> SelectionTable | CostModel:
-    """Return the table or cost model of a communicator with these message costs; None if the costs are unknown."""
+    """Return the table or cost model for a communicator's message costs. `costs` is None if they are unknown."""
     table = in_use()
     return table if costs is None or table is not built_in() else CostModel(costs, table)
 
@@ -63,7 +63,7 @@ def is_tuned() -> bool:
 
 
 def in_use() -> SelectionTable:
-    """Return this process's table; ValueError if the file that `PYC_SELECTION` names cannot be read or is malformed."""
+    """Return this process's table; raise ValueError if the file that `PYC_SELECTION` names cannot be used."""
     return _instead or _first(*selection_files())
 
 
@@ -90,7 +90,7 @@ def _first(named: Path | None, users: Path | None) -> SelectionTable:
 
 
 def _warn(text: str) -> None:
-    """Warn on the program's first rank only, because all ranks have the same file."""
+    """Warn on the program's first rank only, because all ranks read the same file."""
     from ..support.native import MPI
 
     if not MPI.Is_initialized() or MPI.Is_finalized() or MPI.COMM_WORLD.rank == 0:
@@ -98,7 +98,7 @@ def _warn(text: str) -> None:
 
 
 def read(path: Path) -> SelectionTable:
-    """Read a table; ValueError, with the file and the key, if it is malformed.
+    """Read a table. If it is malformed, raise a ValueError that names the file and the key.
 
     A missing file raises an error that is both a ValueError and a FileNotFoundError.
     """
@@ -121,7 +121,7 @@ class _NoFileError(FileNotFoundError, ValueError):
 def write(path: Path, document: Mapping[str, Any]) -> None:
     """Write a table's document atomically: a concurrent reader gets either the old or the new document.
 
-    Before anything is written, a ValueError is raised if `SelectionTable` could not read the document.
+    If the document is malformed, raise a ValueError and write nothing.
     """
     SelectionTable.from_json(document, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def _lines(document: Mapping[str, Any]) -> str:
-    """Return JSON with a line for each row: objects and lists that contain no others are on one line."""
+    """Return JSON in which objects and lists are on one line if they contain no other objects or lists."""
 
     def text(value: Any, margin: str) -> str:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

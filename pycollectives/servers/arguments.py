@@ -62,7 +62,7 @@ class ParameterServerArguments(Arguments):
     ----------
     initial
         The initial weights: a buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or float64, which is
-        copied. The values on the servers count; with servers="node" on one node, the values on rank 0.
+        copied. The servers' values are used; with servers="node" on one node, rank 0's.
     sync
         When gradients are used and when workers continue: `BSP()` (default), `ASP()`, `SSP(s)`, `DSSP(lo, hi)`,
         `ElasticBSP(lookahead)`, `EAMSGD(period, alpha)` or another class of `pycollectives.servers`; or a string for
@@ -71,7 +71,8 @@ class ParameterServerArguments(Arguments):
         The rule that applies gradients: `SGD(rate, momentum)`, `Adam(rate)`, or a function `update(weights, gradient)`
         that changes `weights` in place. Each server calls its rank's function, in a thread, with its part of both
         arrays. The parts have the shape of `initial` if there is one server, and are one-dimensional otherwise. With
-        servers="node" on one node, the pushing worker calls it, one worker at a time. Required; None under `EAMSGD`.
+        servers="node" on one node, the pushing worker calls it, one worker at a time. Required; must be None
+        under `EAMSGD`.
     servers
         The ranks that have the weights: a number n for the n lowest ranks, or a list of ranks. Each serves its part in
         the background, independently of the application. "node": the weights are in the node's shared memory, and the
@@ -121,7 +122,7 @@ class ParameterServerArguments(Arguments):
         return tuple(rank for rank in ranks if rank not in serving)
 
     def for_engine(self, workers: Sequence[int] | None = None) -> dict[str, Any]:
-        """Return the engine's arguments, without a function. `workers`: the live ones."""
+        """Return the engine's arguments, except a function `update`. `workers` are the live workers."""
         sync = self.sync.engine_arguments()
         for name in PER_WORKER:
             if workers is not None and len(sync.get(name, ())) == len(self.workers) > 1:
@@ -147,19 +148,19 @@ class ParameterServerArguments(Arguments):
 
 
 def checked_sync(sync: Any) -> Synchronization:
-    """Return the checked synchronization; raise `ValueError` or `TypeError`."""
+    """Return `sync` as an object; raise `ValueError` or `TypeError` if it is invalid."""
     if isinstance(sync, str):
         try:
             return parse(sync)
         except ValueError as error:
             raise ValueError(f"sync: {error}") from None
     if not isinstance(sync, Synchronization) or type(sync) is Synchronization:
-        raise TypeError(f"sync: expected one such as BSP(), SSP(3) or 'ssp:3', got {sync!r}")
+        raise TypeError(f"sync: expected a synchronization such as BSP(), SSP(3) or 'ssp:3', got {sync!r}")
     return sync
 
 
 def check_update(update: Any, sync: Synchronization) -> None:
-    """Raise `ValueError` or `TypeError` unless `update` is a rule or a function."""
+    """Raise `ValueError` or `TypeError` if `update` is not valid under `sync`."""
     if isinstance(sync, EAMSGD):
         if update is not None:
             raise ValueError(
@@ -170,11 +171,11 @@ def check_update(update: Any, sync: Synchronization) -> None:
     if isinstance(update, UpdateRule) and type(update) is not UpdateRule:
         return
     if not callable(update) or isinstance(update, type):
-        raise TypeError(f"update: expected one such as SGD(0.1) or Adam(1e-3), or a function, got {update!r}")
+        raise TypeError(f"update: expected a rule such as SGD(0.1) or Adam(1e-3), or a function, got {update!r}")
 
 
 def checked_servers(servers: Any, nodes: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return the ranks that have shards, ascending; `ValueError` or `TypeError`."""
+    """Return the ranks that have parts of the weights, ascending; raise if `servers` is invalid."""
     if isinstance(servers, str):
         checked_choice("servers", servers, ("node",))
         return tuple(sorted({list(nodes).index(node) for node in nodes}))
@@ -190,7 +191,7 @@ def checked_servers(servers: Any, nodes: Sequence[int], size: int) -> tuple[int,
 
 
 def distinct(what: str, ranks: Iterable[Any], size: int) -> tuple[int, ...]:
-    """Return the checked ranks, ascending: at least one, and no rank twice."""
+    """Return `ranks`, ascending; raise if there are none, or if one is invalid or listed twice."""
     checked = sorted(checked_rank(what, rank, size) for rank in ranks)
     if not checked:
         raise ValueError(f"{what}: expected at least one rank, got none")

@@ -100,8 +100,8 @@ def test_spares_come_first():
             ),
             ("of its world", "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors"),
             ("makes a second", "this process replaces a dead rank, and its MPI.COMM_WORLD contains no survivors"),
-            ("makes another", "expected the collective of the survivors"),
-            ("is not needed", "cannot join the others and ends: the others continue without it"),
+            ("makes another", "expected the collective that the survivors made next"),
+            ("is not needed", "cannot join the others and ends: the survivors continue without this process"),
         ],
     ),
 )

@@ -79,8 +79,8 @@ def test_a_newcomer_that_makes_something_else_ends():
     """It prints the collective of the survivors, which continue without it."""
     outcome = mpirun(3, "other_newcomer.py", limit=60, options=WITH_FAULT_TOLERANCE)
     assert (
-        "which replaces a dead rank, cannot join the others and ends: expected the collective of the survivors"
-        in outcome.err
+        "which replaces a dead rank, cannot join the others and ends: "
+        "expected the collective that the survivors made next" in outcome.err
     )
     assert "'name': 'sums'" in outcome.err
     assert outcome.said(0) == ["members (0,)"]

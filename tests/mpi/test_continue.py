@@ -198,7 +198,7 @@ def test_arguments_of_the_communicator(monkeypatch):
         assert (comm.on_failure, comm.members, comm.epoch) == ("raise", tuple(range(WORLD.size)), 0)
         with pytest.raises(RuntimeError, match="never change with on_failure='raise'"):
             comm.on_change(print)
-        with pytest.raises(TypeError, match="expected a function of a MembershipChange, got 3"):
+        with pytest.raises(TypeError, match="expected a function that takes a MembershipChange, got 3"):
             comm.on_change(3)
         with pytest.raises(TypeError, match="state: restore: expected a function, got 3"):
             comm.state(print, 3)

@@ -65,4 +65,4 @@ def test_the_first_result_that_is_not_finite_is_told_under_pyc_check():
         run_ranks(2, program, check=True)
     texts = [str(one.message) for one in caught if "inf or NaN" in str(one.message)]
     assert len(texts) == 2, texts  # once on each rank
-    assert all("sums: the result of round 1 has inf or NaN" in text for text in texts)
+    assert all("sums: the result of round 1 contains inf or NaN" in text for text in texts)

@@ -115,8 +115,8 @@ NOT_LISTED = (
     "a rank has died",
     "a rank died while",
     "has not received its state in time",
-    "it has not made the calls of the survivors within",
-    "the others continue without it",
+    "this rank has not repeated the survivors' calls within",
+    "the survivors continue without this process",
     "new processes",
     # around a text with an entry
     "PYC_CHECK: ",

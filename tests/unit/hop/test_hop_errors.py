@@ -44,7 +44,7 @@ MODES = [
         ({"mode": "skip:3", "skip": pc.hop.Skip(2)}, ValueError, r"skip: expected None, since mode='skip:3'"),
         ({"mode": pc.hop.BackupWorkers(3)}, ValueError, r"BackupWorkers\(n=3\): expected n <= 2, the number of in-n"),
         ({"mode": pc.hop.BackupWorkers([0, 0, 3])}, ValueError, r"n=\(0, 0, 3\)\): expected n <= 2, .* of rank 2 in"),
-        ({"mode": pc.hop.BackupWorkers([1, 1])}, ValueError, r"expected a number for each of 3 ranks, got 2"),
+        ({"mode": pc.hop.BackupWorkers([1, 1])}, ValueError, r"expected 3 numbers, one for each rank, got 2"),
         ({"mode": pc.hop.Hybrid(3, 1)}, ValueError, r"Hybrid\(n=3, s=1\): expected n <= 2"),
         ({"skip": 3}, TypeError, r"skip: expected None or Skip\(max_jump, trigger\), got 3"),
         ({"skip": pc.hop.Skip(3)}, ValueError, r"skip: expected None under Standard\(\), in which no rank is"),

@@ -197,10 +197,10 @@ def test_what_is_refused():
                 comm.token_queue(**arguments)
         q = comm.update_queue(np.zeros(2), owner=0, senders=[1], name="own")
         if comm.rank != 0:
-            with pytest.raises(RuntimeError, match="own: dequeue is for the owner, rank 0, not for this rank"):
+            with pytest.raises(RuntimeError, match="own: dequeue: expected a call on the owner, rank 0, got one on"):
                 q.dequeue(1)
         if comm.rank != 1:
-            with pytest.raises(RuntimeError, match="own: enqueue is for senders, rank 1, not for this rank"):
+            with pytest.raises(RuntimeError, match="own: enqueue: expected a call on a sender, rank 1, got one on"):
                 q.enqueue(np.zeros(2), iteration=0)
         else:
             with pytest.raises(ValueError, match="own: expected shape"):
@@ -243,7 +243,9 @@ def test_tokens(ranks_per_node):
             assert taken.wait(LIMIT)
         while q.size() != 4:
             time.sleep(0.001)
-        with pytest.raises(RuntimeError, match=r"own: (enqueue is for the owner|dequeue is for the taker)"):
+        with pytest.raises(
+            RuntimeError, match=r"own: (enqueue: expected a call on the owner|dequeue: expected a call on the taker)"
+        ):
             (q.enqueue if comm.rank == 0 else q.dequeue)(1)
         return repr(q)
 

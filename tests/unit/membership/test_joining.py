@@ -156,7 +156,7 @@ def test_a_collective_that_the_donor_is_creating_has_no_position(joined):
 
 def test_another_collective_ends_it(joined):
     new, _ = joined({0: {"left": False}}, {0: of("sums")}, created=1)
-    with pytest.raises(EndedError, match="expected the collective of the survivors"):
+    with pytest.raises(EndedError, match="expected the collective that the survivors made next"):
         new.make(creation("others"))
 
 
@@ -165,7 +165,7 @@ def test_a_first_creation_that_differs_from_the_donor_s_ends_it(joined):
     new, made = joined({}, {}, created=0, pending="broadcast")
     assert made == ["installed", "joined"]
     new.check_first("broadcast")
-    with pytest.raises(EndedError, match="expected the survivors' call first, broadcast; got agree"):
+    with pytest.raises(EndedError, match="expected the survivors' pending call first, broadcast, got agree"):
         new.check_first("agree")
 
 
@@ -199,7 +199,7 @@ def test_a_state_that_cannot_be_provided_ends_only_the_newcomer(joined, state):
     assert kind == "state"
     assert isinstance(value, NotProvidedError)
     new, _ = joined({}, {}, created=0, states_to_restore=1, messages=[value])
-    with pytest.raises(EndedError, match="a survivor has not provided its state"):
+    with pytest.raises(EndedError, match="`provide` failed on a survivor"):
         new.restore(lambda _: None)
 
 

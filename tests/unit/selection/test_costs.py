@@ -149,7 +149,7 @@ def test_no_such_activation(name):
     def program(comm):
         with pytest.raises(ValueError, match="activation: expected 'auto', 'dissemination', 'tree' or 'tree:K'"):
             comm.partial_allreduce(count=8, dtype="f8", activation=name)
-        with pytest.raises(TypeError, match="activation: expected a name, got 3"):
+        with pytest.raises(TypeError, match="activation: expected a name such as 'auto', got 3"):
             comm.partial_allreduce(count=8, dtype="f8", activation=3)
 
     run_ranks(1, program)

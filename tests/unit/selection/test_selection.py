@@ -132,7 +132,9 @@ def test_a_board_is_taken_though_the_table_would_not():
 @pytest.mark.parametrize("algorithm", ["board", "board+ring"])
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_a_board_is_refused_where_no_node_has_several_ranks(algorithm, ranks):
-    with pytest.raises(ValueError, match=r"expected nodes of several ranks \(see ranks_per_node\), got . of 1 rank"):
+    with pytest.raises(
+        ValueError, match=r"expected nodes of several ranks \(see ranks_per_node\), got . nodes of 1 rank"
+    ):
         resolved(algorithm, ranks=ranks, nodes=ranks)
 
 
@@ -147,7 +149,7 @@ def test_resolve_refuses_what_the_engine_has_not(algorithm):
 
 
 def test_resolve_refuses_a_table_with_a_schedule_that_the_engine_has_not():
-    with pytest.raises(ValueError, match="selection table built-in: expected schedules of another; got 'tree'"):
+    with pytest.raises(ValueError, match="selection table built-in: expected a schedule of another; got 'tree'"):
         resolved("auto", known=["another"])
 
 
