@@ -80,54 +80,55 @@ def accuracy_compared() -> str:
                 below.append(row)
     head = ["experiment", "method", "speedup", "accuracy at the end", "baseline", "its accuracy"]
     text = (
-        f"In our experiments with injected delays, {compared} methods and loads were run with two or three seeds each, "
-        "and compared with a baseline. The accuracies at the end overlap with the baseline's in "
-        f"{compared - above - len(below)} of them, and are higher in {above}. They are lower in {len(below)} (means, "
-        "and the ranges of the seeds):"
+        f"In experiments with injected delays, we ran {compared} combinations of a method and a load with two or three "
+        "seeds each, and compared the accuracy at the end with a baseline's. The ranges over seeds overlap in "
+        f"{compared - above - len(below)} combinations. The accuracy is higher in {above} and lower in {len(below)}. "
+        "The table lists the lower ones, with means and ranges:"
     )
     return "\n".join(textwrap.wrap(text, 120)) + "\n\n" + markdown(head, below)
 
 
 METHODS = (  # your ranks, use, experiment and job, needs
-    ("Every result must be complete.", "mpi4py or NCCL; or `Full()`, to compare with", None, ""),
+    ("Every result must be complete.", "mpi4py or NCCL; the policy `Full()` only for comparison", None, ""),
     (
-        "A different rank is late in each step. You sum, or train with SGD.",
+        "A different rank is late in each step, and you compute sums or train with SGD.",
         "[partial allreduce](choosing.md), `Quorum(k)`: k is the number of ranks that usually arrive in time",
         ("digits", "quorum:4"),
         "a step that is linear in the data; `flush`",
     ),
     (
-        "The same, but you train with Adam, AdamW, or clipping.",
+        "A different rank is late in each step, and you train with Adam, AdamW, or gradient clipping.",
         "`Quorum(k)` with a larger k, or `Full()`",
         ("transformer", "quorum:3, sum, rate 0.001"),
-        "compare the accuracy with `Full()` first: [it costs some](index.md#the-cost-in-accuracy)",
+        "a comparison with the accuracy of `Full()` first, because "
+        "[late gradients cost some accuracy](index.md#the-cost-in-accuracy)",
     ),
     (
-        "One or a few nodes are slow at times.",
+        "One node or a few nodes are slow at times.",
         "`Quorum(k)`: k is the number of ranks on the other nodes",
         None,
-        "as for a partial allreduce above",
+        "the same as for SGD above",
     ),
     (
-        "The same rank is always slower, on one machine.",
+        "The same rank is always slower, and all ranks are on one machine.",
         '[parameter server](parameter-server.md), `sync=pc.servers.ElasticBSP(15)`, `servers="node"`',
         ("elastic", "elastic:15, one 3x slower"),
         "a lower learning rate",
     ),
     (
-        "The same rank is always slower, on several machines.",
+        "The same rank is always slower, and ranks are on several machines.",
         "[AD-PSGD](neighbor-averaging.md), `pairwise_averaging`",
         ("neighbors", "ad-psgd, one 10x slower"),
-        "`equalize` at the end; a [graph](topology.md), or the default",
+        "a call of `equalize` at the end; a [graph](topology.md), or the default one",
     ),
     (
-        "The same, but ranks must not be many iterations apart.",
+        "The same rank is always slower, and ranks must not be many iterations apart.",
         '[Hop](hop.md), `mode="skip:10"`',
         ("hop", "skip 10, one 4x slower"),
-        "a [graph](topology.md), or the default",
+        "a [graph](topology.md), or the default one",
     ),
     (
-        "Ranks have several speeds, and you average weights.",
+        "Ranks run at different speeds, and you average weights.",
         '[groups](groups.md), `partial_reduce(groups="punctual")`',
         ("methods", "ripples punctual, speeds 1 to 2"),
         "",
@@ -138,14 +139,14 @@ METHODS = (  # your ranks, use, experiment and job, needs
         ("servers", "ringmaster:16, one 10x slower"),
         "a lower learning rate",
     ),
-    ("Ranks may die.", '[`on_failure="continue"`](howto/after-a-death.md)', None, "Open MPI 5"),
+    ("The job must continue if ranks die.", '[`on_failure="continue"`](howto/after-a-death.md)', None, "Open MPI 5"),
     (
         "Dead ranks must be replaced.",
         "[`spares=k` or `respawn=True`](howto/after-a-death.md#replace-dead-ranks)",
         None,
-        "Open MPI 5; ranks to spare, or free cores",
+        "Open MPI 5; spare ranks, or free cores",
     ),
-    ("Further ranks join.", "another library, such as torchft", None, ""),
+    ("New ranks must join the running program.", "another library, such as torchft", None, ""),
 )
 """The advice of the page on methods. Its numbers come from the results."""
 
@@ -163,7 +164,7 @@ def methods_compared() -> str:
         [ranks, use, "" if of is None else speedups.get(of, "not measured yet"), needs]
         for ranks, use, of, needs in METHODS
     ]
-    return markdown(["your ranks", "use", "speedup measured", "needs"], rows)
+    return markdown(["your ranks", "use", "measured speedup", "requirements"], rows)
 
 
 def decision() -> str:
@@ -183,12 +184,13 @@ def three_numbers() -> str:
     quorum, synchronous = of["quorum:4"], of["synchronous"]
     least, most = over_messages()
     items = (
-        f"**{quorum['speedup']} the steps per second** in training with SGD and a quorum of 4 of {found['ranks']} "
-        f"ranks that are late in rotation, with the default `late`. The accuracy is {quorum['accuracy']}, and "
-        f"{synchronous['accuracy']} synchronously ([`digits`](results/experiments/digits.json)).",
+        f"**{quorum['speedup']} the steps per second** of synchronous training: SGD with a quorum of 4 of "
+        f"{found['ranks']} ranks that are late in rotation, and the default `late`. The accuracy is "
+        f"{quorum['accuracy']}. In synchronous training it is {synchronous['accuracy']} "
+        "([`digits`](results/experiments/digits.json)).",
         f"**{mpi / ours:.1f}x faster**: with a quorum of 16 of {call['ranks']} skewed ranks on one machine, a call of "
-        f"{size_of(size)} takes {time_of(ours)} on average, and `MPI_Allreduce` {time_of(mpi)}. This run drops late "
-        f'data (`late="{call["late"]}"`, [`skew-32`](results/skew-32.txt)).',
+        f"{size_of(size)} takes {time_of(ours)} on average, and `MPI_Allreduce` takes {time_of(mpi)}. In this run, "
+        f'late data is dropped (`late="{call["late"]}"`, [`skew-32`](results/skew-32.txt)).',
         f"`Full()` takes **{least:.1f} to {most:.1f} times as long** as `MPI_Allreduce` over messages, if all ranks "
         "arrive at the same time ([`latency-8-flat`](results/latency-8-flat.txt), 8 ranks, one per node).",
     )

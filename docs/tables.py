@@ -46,7 +46,7 @@ def slower() -> str:
     least, most = over_messages()
     skewed = [cell for cell in read_results("skew-32-flat") if cell["speedup"] < 1]
     text = (
-        "Over messages, and when all ranks arrive at the same time, `Full()` takes "
+        "If ranks communicate by messages and all arrive at the same time, `Full()` takes "
         f"{least:.1f} to {most:.1f} times as long as `MPI_Allreduce` (8 ranks, one per node)."
     )
     if skewed:
@@ -54,7 +54,7 @@ def slower() -> str:
             f"`{cell['policy']}` with {size_of(cell['bytes'])} ({1 / cell['speedup']:.1f} times as long)"
             for cell in skewed
         )
-        text += f" Under the skew of the table, but over messages, these are slower than `MPI_Allreduce`: {which}."
+        text += f" With the delays of the table, but over messages, these are slower than `MPI_Allreduce`: {which}."
     return "\n".join(textwrap.wrap(text, 120, break_on_hyphens=False))
 
 
