@@ -39,7 +39,7 @@ def experiment_results() -> list[dict[str, Any]]:
     for experiment in catalogue():
         path = RESULTS / "experiments" / f"{experiment.name}.json"
         found = json.loads(path.read_text()) if path.exists() else {"results": []}
-        found |= {"title": experiment.title, "figure": experiment.figure}
+        found |= {"title": experiment.title, "figure": experiment.figure, "scale": experiment.scale}
         of = {job.name: job for job in experiment.jobs}
         found["results"] = [
             {**result, "paper_speedup": of[result["job"]].paper}
@@ -254,8 +254,8 @@ def experiments_section() -> str:
             table = measured_by_job(found)
         parts += [
             f"## {found['title']}",
-            f"[`{name}`](results/experiments/{name}.json), {found['ranks']} ranks. Source: {found['figure']}; "
-            f"{found['scale']}{of_one_replica(found)}.",
+            f"[`{name}`](results/experiments/{name}.json), {found['ranks']} ranks. Source: {found['figure']}. "
+            f"{found['scale'].removesuffix('.')}{of_one_replica(found)}.",
             table,
             f"![{name}](figures/experiment-{name}.png)",
         ]

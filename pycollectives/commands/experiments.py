@@ -52,7 +52,7 @@ def show(name: str) -> None:
         of, time = job.settings, "-" if seconds is None else f"{seconds:.1f}"
         rows.append((job.name, job.baseline or "-", *map(str, (of.method, of.load, of.optimizer, of.epochs)), time))
     seeds = ", ".join(map(str, experiment.seeds))
-    click.echo(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
+    click.echo(f"{experiment.title} ({experiment.figure}). {experiment.scale}")
     click.echo(f"{experiment.ranks} ranks, seeds {seeds}, target loss {experiment.target_loss}")
     print_table(("job", "baseline", "method", "load", "optimizer", "epochs", "seconds"), rows, width=200)
     click.echo(f"At least {total / 60:.0f} minutes for all seeds, plus the time to start the jobs.")
@@ -98,7 +98,7 @@ def run(name: str, only: tuple[str, ...], seeds: str | None, ranks: int | None, 
         path = path or Path(f"{experiment.name}{'-part' if is_part else ''}.json")
         if world.rank == 0:
             _require_writable(path)  # fail now rather than after the run
-        say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
+        say(f"{experiment.title} ({experiment.figure}). {experiment.scale}")
         for results in run_experiment(experiment, world, say):
             if world.rank == 0:
                 replace(path, dumps(results, indent=1) + "\n")
