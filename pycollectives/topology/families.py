@@ -23,7 +23,7 @@ def ring(size: int) -> Topology:
 
 
 def ring_based(size: int) -> Topology:
-    """Return a ring where each rank is also connected to the most distant one (Hop, Figure 11). Degree 3.
+    """Return a ring where each rank is also connected to the most distant rank (Hop, Figure 11). Degree 3.
 
     If `size` is odd, a rank has two most distant ranks, and the degree is 4.
 
@@ -139,8 +139,8 @@ def two_level(nodes: Sequence[int], gates: int = 1) -> Topology:
     nodes
         The node of each rank, such as `Communicator.nodes`. An empty sequence raises `ValueError`.
     gates
-        1: both links of a node end at its lowest rank (Figure 21 (b)). 2: the link to the next node ends at its second
-        rank, if it has one (Figure 21 (c)).
+        If 1, both links of a node end at its lowest rank (Figure 21 (b)). If 2, the link to the next node ends at the
+        node's second rank, if the node has two (Figure 21 (c)).
 
     >>> two_level([0, 0, 0, 1, 1, 2]).in_neighbors(0)
     (1, 2, 3, 5)

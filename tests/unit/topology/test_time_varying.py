@@ -114,5 +114,5 @@ def test_checks_name_the_step():
 def test_what_is_no_list_of_topologies():
     with pytest.raises(ValueError, match="topologies: expected at least one, got none"):
         topology.TimeVarying([])
-    with pytest.raises(ValueError, match=r"topologies: expected one number of ranks, got \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"topologies: expected the same number of ranks in all, got \[3, 4\]"):
         topology.TimeVarying([topology.ring(3), topology.ring(4)])
