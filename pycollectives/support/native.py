@@ -88,7 +88,7 @@ def _load() -> None:
         return
     interface = _interface_of_mpi(MPI.get_vendor()[0], MPI._sizeof(MPI.Comm))
     if interface not in variants:
-        raise ImportError(f"this wheel has builds for {' and '.join(sorted(variants))}")
+        raise ImportError(f"this wheel has builds only for {' and '.join(sorted(variants))}")
     path = str(variants[interface])
     spec = spec_from_file_location(EXTENSION, path, loader=ExtensionFileLoader(EXTENSION, path))
     assert spec is not None
