@@ -144,7 +144,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
     # --- workers
 
     def push(self, gradient: BufferSpec, *, timeout: float | None = None) -> PushRequest:
-        """Push a gradient to the server. Only workers may call `push`.
+        """Push a gradient to the server. Only for workers.
 
         The call waits for other workers only if this worker's previous push still waits for them. With servers="node",
         it also waits for earlier updates. If a rank stalls in such an update, the call still returns at its time limit:
@@ -185,7 +185,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return self._request(clock)
 
     def pull(self, out: BufferSpec, *, timeout: float | None = None) -> None:
-        """Write the weights to `out`. Any rank may call `pull`.
+        """Write the weights to `out`. For any rank.
 
         After a push, a worker gets the weights when it may continue: in the version at that time or a newer one.
         Other ranks, and a worker that is suspended or has not pushed, get the newest weights. Each shard is a snapshot.
@@ -249,7 +249,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
     def give_up(self, *, timeout: float | None = None) -> PushRequest:
         """Give up this trial of `MindFlayer` without a gradient, so that no worker waits for it.
 
-        Only workers may call it.
+        Only for workers.
 
         Parameters
         ----------
@@ -353,7 +353,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return ParameterServerStatistics(pushes=self.clock, version=self.version, **self._collective.statistics())
 
     def server_statistics(self, *, timeout: float | None = None) -> ServerStatistics:
-        """Request the server's counters of all workers. Any rank may request them.
+        """Request the server's counters of all workers. For any rank.
 
         Parameters
         ----------

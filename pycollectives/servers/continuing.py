@@ -74,7 +74,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         weights: Array,
         call: Callable[..., None] | None,
     ) -> None:
-        """Make the engine's parameter server (collective). If given, `call` updates weights in place of a rule."""
+        """Make the engine's parameter server (collective). `call` replaces an update rule."""
         self._given = arguments  # with the numbers of all ranks
         self._weights = weights
         self._call = call

@@ -116,8 +116,7 @@ def resumption(
 ) -> Resumption | None:
     """Return how the server continues, equal on all survivors; None if weights are initial and no survivor has pushed.
 
-    `states`: the survivors' states (`ContinuingServer.read_state`), whose `sources` are empty on a rank that did not
-    complete the creation.
+    `states`: the survivors' states (`ContinuingServer.read_state`). If a rank's creation failed, it has no `sources`.
     """
     epoch = max(state["resumed"] for state in states)
     sources = {

@@ -84,7 +84,7 @@ class ServerStatistics:
     workers
         One entry for each worker, in the order of ranks.
     staleness
-        The numbers of pushes with a staleness of 0, 1, 2, ... updates. The last entry also counts higher ones.
+        The numbers of pushes with a staleness of 0, 1, 2, ... updates. The last entry also counts larger values.
     superstep
         The number of barriers.
     supersteps

@@ -63,7 +63,7 @@ PATIENCE = {"check": _checked_patience, "engine": "patience"}
 
 @dataclass(frozen=True)
 class Patient(Synchronization):
-    """Base of the synchronizations under which workers wait for each other.
+    """Base class of the synchronizations under which workers wait for each other.
 
     Parameters
     ----------

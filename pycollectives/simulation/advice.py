@@ -216,7 +216,7 @@ def _server(work: Work, kind: sync.Synchronization) -> Found:
 
 
 def rank_correlation(forecast: Sequence[float], measured: Sequence[float], best: int = 5) -> float:
-    """Return Kendall's tau of the best measured methods, over pairs that the measurement distinguishes; 1 if none are.
+    """Return Kendall's tau over the pairs of best methods that the measurement distinguishes; 1 without such pairs.
 
     >>> rank_correlation([3.0, 2.0, 1.0], [30.0, 20.0, 10.0])
     1.0

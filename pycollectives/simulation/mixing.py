@@ -58,7 +58,7 @@ def mean_matrix(groups: Iterable[Sequence[int]], size: int) -> Matrix:
         sums[np.ix_(members, members)] += 1 / len(members)
         sums[members, members] -= 1
     if count == 0:
-        raise ValueError("groups: expected at least one group, got none")
+        raise ValueError("groups: expected at least one")
     return np.eye(size) + sums / count
 
 

@@ -156,8 +156,8 @@ def device_type(buffer: Any) -> tuple[str, int, int] | None:
 
 def _on_device(buffer: object, where: str) -> BufferError:
     return BufferError(
-        f"expected host memory, got {type(buffer).__name__} on {where}: copy it to the host first; for CUDA "
-        "arrays, use preduce, or make partial_allreduce, partial_reduce or pairwise_averaging with such an array"
+        f"expected host memory, got {type(buffer).__name__} on {where}: copy it to the host first; on CUDA devices, "
+        "use preduce, or make partial_allreduce, partial_reduce or pairwise_averaging with such an array"
     )
 
 

@@ -58,7 +58,7 @@ class DeviceArray:
 def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None:
     """Describe an array on a CUDA device; return None for other objects.
 
-    DLPack is preferred: with it the producer makes a stream wait, while PyTorch's CUDA array interface names no stream.
+    DLPack is preferred: its producer makes a stream wait, while PyTorch's CUDA array interface names no stream.
     `stream`: the stream on which the caller works with the array, as for `handle_of_stream`. If it is None:
     for tensors, PyTorch's current stream; otherwise the stream that the CUDA array interface names; otherwise the
     legacy default stream, on which Numba works without naming it.

@@ -31,7 +31,7 @@ def checked_static_topology(value: Any, size: int) -> Topology:
 
 
 def weights_or(topology: AnyTopology, weights: str | None, otherwise: str) -> str:
-    """Return the kind of weights: `weights` if given, otherwise the graph's own, or `otherwise` if it has none."""
+    """Return the kind of weights: `weights` if given, otherwise the graph's, or `otherwise` if the graph has none."""
     if weights is not None:
         return weights
     steps = [topology.at(step) for step in range(topology.period)]

@@ -132,7 +132,7 @@ def complete(size: int) -> Topology:
 def two_level(nodes: Sequence[int], gates: int = 1) -> Topology:
     """Return a complete graph within each node, and a ring of nodes (Hop, 7.3.6).
 
-    Use it if links between nodes are slow: it needs fewer of them than graphs that ignore nodes.
+    Use it if links between nodes are slow: it has fewer such links than graphs that ignore nodes.
 
     Parameters
     ----------

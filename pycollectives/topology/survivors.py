@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> list[Matrix]:
     """Return the weights of each step of a period among the ranks in `kept`, in that order.
 
-    If these weights do not connect the ranks, each step has the weights that follow from the mean of all steps.
+    If these weights do not connect the ranks, each step's weights derive from the mean of all steps.
 
     >>> from .time_varying import alternating_exponential_ring
     >>> among(alternating_exponential_ring(4), None, [0, 3])[0].round(6)

@@ -308,7 +308,7 @@ class GradientAverager:
         self._set_aside = []
 
     def leave(self) -> None:
-        """Leave the means of all buckets without waiting, even if one raises an error."""
+        """Leave the means of all buckets without waiting, even if one raises."""
         self._remove_hooks()
         with contextlib.ExitStack() as stack:
             for bucket in reversed(self.buckets):
@@ -316,7 +316,7 @@ class GradientAverager:
                 bucket.mean.show_unused(_nothing)
 
     def abort(self) -> int:
-        """Abort the means of all buckets, even if one raises an error; return the number of discarded contributions."""
+        """Abort the means of all buckets, even if one raises; return the number of discarded contributions."""
         self._remove_hooks()
         self._put_back()
         discarded: list[int] = []

@@ -133,7 +133,7 @@ class Bucket:
         return len(self._ready) == self._expected
 
     def forget_ready(self) -> None:
-        """Reset the count of ready gradients after a skipped step, which dropped them."""
+        """Reset the count of ready gradients after a skipped step, which dropped the gradients."""
         if not self.contributed:
             self._ready.clear()
 
@@ -302,7 +302,7 @@ class Bucket:
         return has_one
 
     def _write(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """Write averages into tensors of any strides; `outs`: each one's start in the buffer, and the tensor."""
+        """Write averages into tensors of any strides; `outs`: each average's start in the buffer, and its tensor."""
         if self._unread:
             self.mean.write_parts(outs)
             for _, out in outs:

@@ -2,10 +2,10 @@
 
 A late call does not count as an arrival. If ranks step two optimizers in turn, rank A could wait in one for rank B,
 which waits in the other for rank A. Within one optimizer, a rank that waits in a bucket arrives in the other buckets
-(see `buckets`). It cannot do so in another optimizer, which has no data in flight between its steps: zeros would start
-rounds without any gradients.
+(see `buckets`). The rank cannot do so in another optimizer, which has no data in flight between steps: zeros would
+start rounds without any gradients.
 
-If rounds wait for data, late or not, and ranks step the optimizers in the same order, all ranks wait for the slowest
+If rounds wait for data, late or not, and ranks step optimizers in the same order, all ranks wait for the slowest
 rank, which waits for no rank.
 """
 

@@ -181,7 +181,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def averaging(self) -> Averaging:
         """The collective that the method uses, for its `statistics()`, `topology` or `weight`.
 
-        Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces it with a new one.
+        Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces the collective.
         """
         if not self._exchange.is_in:
             raise RuntimeError(
@@ -216,8 +216,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Raises
         ------
         RuntimeError
-            A parameter requires gradients that did not when this optimizer was made, a flush reached its time limit and
-            was not repeated, or this rank replaces a dead one while the survivors are in another call.
+            A parameter requires gradients, but did not when this optimizer was made; a flush reached its time limit and
+            was not repeated; or this rank replaces a dead rank while the survivors are in another call.
         ValueError
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
@@ -247,9 +247,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             raise RuntimeError("a flush reached its time limit: call flush() again before the next step")
         self._operations.check("step")
         if not self._exchange.is_in or self._exchange.settled:
-            raise RuntimeError(
-                "step: this rank replaces a dead rank, and the surviving ranks are in flush(): call flush() first"
-            )
+            raise RuntimeError("step: the surviving ranks are in flush() after a death: call flush() first")
         self._look_for_ddp()
         for parameter in parameters_of(self.optimizer.param_groups):
             if parameter.requires_grad and id(parameter) not in self._with_exchange:
