@@ -158,7 +158,7 @@ def resumption(
 
 
 def _holder(shard: int, former: SourceState, sources: dict[int, SourceState], states: list[dict[str, Any]]) -> Holder:
-    """Choose who provides a shard: its server if alive, or a rank on that node, or the rank with the newest weights."""
+    """Choose a rank for a shard: its server if alive, or a rank on that node, or the rank with the newest weights."""
     server = former.layout.servers[shard]
     readable = {rank: source.shards[shard] for rank, source in sources.items()}
     in_memory = {rank: found for rank, found in readable.items() if found is not None}

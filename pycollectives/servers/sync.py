@@ -194,7 +194,9 @@ class ElasticBSP(Patient):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.objective != "waiting" and self.algorithm != "linear":
-            raise ValueError(f"ElasticBSP: expected algorithm 'linear' with {self.objective!r}, got {self.algorithm!r}")
+            raise ValueError(
+                f"ElasticBSP: expected algorithm 'linear' with objective {self.objective!r}, got {self.algorithm!r}"
+            )
 
     def engine_arguments(self) -> dict[str, Any]:
         return {
@@ -352,7 +354,7 @@ def _checked_seconds(value: Any) -> float:
     try:
         seconds = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"MindFlayer: expected numbers of seconds, got {value!r}") from None
+        raise TypeError(f"MindFlayer: expected numbers as seconds, got {value!r}") from None
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"MindFlayer: expected finite seconds > 0, got {value!r}")
     return seconds

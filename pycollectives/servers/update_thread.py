@@ -25,7 +25,7 @@ class UpdateThread:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise `RuntimeError` if the update function has raised; call this after every rank has closed the server."""
+        """Raise `RuntimeError` if the update function has failed; call this after every rank has closed the server."""
         self._thread.join()
         if self._error is not None:
             raise RuntimeError(f"{self._name!r}: the update function has raised an exception") from self._error

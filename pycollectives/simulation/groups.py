@@ -216,7 +216,7 @@ class _StaticMachine:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """Figures of a simulated program."""
+    """Statistics of a simulated program."""
 
     iterations_per_s: float  # of a worker, the mean over workers
     iterations_of: tuple[int, ...]  # completed synchronizations, by worker

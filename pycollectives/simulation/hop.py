@@ -21,7 +21,7 @@ Computation = Literal["parallel", "serial"]
 
 
 class HopSummary(NamedTuple):
-    """Figures of a simulation."""
+    """Statistics of a simulation."""
 
     iterations_per_s: float  # with skipped ones, over the time in which a rank completes them, averaged over ranks
     max_gap: int  # the largest lead of a rank over another one, in iterations

@@ -100,7 +100,7 @@ def seconds_for_all(work: npt.NDArray[np.float64], sync: Synchronization, **scri
 
 
 def _period(sync: Synchronization) -> int:
-    """Return the iterations between two pushes."""
+    """Return the number of iterations between two pushes."""
     return sync.period if isinstance(sync, EAMSGD) else 1
 
 

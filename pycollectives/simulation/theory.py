@@ -147,7 +147,7 @@ def pairwise_rate(problem: PairwiseProblem, iterations: int) -> float:
 
 
 def pairwise_rate_bound(problem: PairwiseProblem, iterations: int) -> float:
-    """Return the bound at the rate of Corollary 2 (equation 7): for large K of order 1 / sqrt(K), as for SGD.
+    """Return AD-PSGD's bound at the rate of Corollary 2 (equation 7). For large K, its order is 1 / sqrt(K).
 
     The bound is `inf` for fewer than `least_iterations`.
     """

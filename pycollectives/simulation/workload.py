@@ -163,7 +163,7 @@ def read(path: Path) -> Work:
 def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
     """Read a load from a file as in `read`.
 
-    A single column applies to all ranks. If there are fewer lines than calls, lines repeat; further lines are
+    A single column applies to all ranks. If there are fewer lines than calls, lines repeat; extra lines are
     ignored.
     """
     table = read(path).T

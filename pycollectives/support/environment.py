@@ -58,7 +58,7 @@ class Settings:
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
-    """Return `value` if it is a kind of progress; otherwise raise a `ValueError` that begins with `what`."""
+    """Return `value` if it is "thread" or "caller"; otherwise raise a `ValueError` that begins with `what`."""
     if value == "thread":
         return "thread"
     if value == "caller":

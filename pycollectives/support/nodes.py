@@ -55,9 +55,9 @@ def neighbours_of(places: Sequence[Place], rank: int) -> list[tuple[int, int, in
 
 
 def machine_of_this_process() -> str:
-    """Return a text that is the same for processes that can share memory, and differs for others.
+    """Return a text that two processes have in common only if they can share memory.
 
-    It names the running kernel and its namespace of process numbers: ranks find each other's memory by process number.
+    The text names the kernel and its namespace of process numbers, by which ranks find each other's memory.
     """
     try:
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -106,7 +106,7 @@ def farthest_of(nodes: Sequence[int], places: Sequence[Place]) -> int | None:
 
 
 def nodes_of(machines: Sequence[str], ranks_per_node: int | None) -> list[int]:
-    """Return the node of each rank: a node has `ranks_per_node` consecutive ranks of a machine, or all if None.
+    """Return the node of each rank: `ranks_per_node` consecutive ranks of a machine; None for all its ranks.
 
     Nodes are numbered in the order of their lowest ranks.
 

@@ -88,7 +88,7 @@ def hypercube(size: int) -> Topology:
     """
     size = checked_integer("hypercube: size", size, at_least=1)
     if size & (size - 1):
-        raise ValueError(f"hypercube: expected a power of two as number of ranks, got {size}")
+        raise ValueError(f"hypercube: expected a power of two as the number of ranks, got {size}")
     return _undirected("hypercube", size, ((rank, rank ^ bit) for rank in range(size) for bit in powers_of_two(size)))
 
 

@@ -108,7 +108,7 @@ class Topology:
         return self
 
     def union(self) -> Topology:
-        """Return the graph with the edges of all steps: this graph."""
+        """Return this graph, which has the edges of all steps."""
         return self
 
     def in_neighbors(self, rank: int) -> tuple[int, ...]:

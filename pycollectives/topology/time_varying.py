@@ -43,7 +43,7 @@ class TimeVarying:
         self._topologies = tuple(topologies)
         for topology in self._topologies:
             if not isinstance(topology, Topology):
-                raise TypeError(f"topologies: expected `Topology` objects, got {topology!r}")
+                raise TypeError(f"topologies: expected Topology objects, got {topology!r}")
         if not self._topologies:
             raise ValueError("topologies: expected at least one, got none")
         sizes = {topology.size for topology in self._topologies}
@@ -219,7 +219,7 @@ def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVary
     nodes = size // width
     if nodes * width != size or nodes & (nodes - 1):
         raise ValueError(
-            f"alternating-exponential-ring: expected a power of two as number of nodes, got {size} ranks with "
+            f"alternating-exponential-ring: expected a power of two as the number of nodes, got {size} ranks with "
             f"{width} per node"
         )
     steps = [_exchanges(nodes, width, bit, turn) for bit in powers_of_two(nodes) for turn in (1, 0)]

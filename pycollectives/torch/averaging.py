@@ -332,7 +332,7 @@ class GradientAverager:
 
 
 def _nothing() -> None:
-    """Return None, since no result is unused."""
+    """Return None, for a mean without unused results."""
 
 
 def _take_gradients(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:

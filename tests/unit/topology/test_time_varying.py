@@ -67,7 +67,7 @@ def test_one_node_averages_alone():
 
 @pytest.mark.parametrize(("size", "width"), [(8, 3), (12, 4), (2, 4)])
 def test_ranks_that_do_not_fill_the_nodes(size, width):
-    with pytest.raises(ValueError, match=f"power of two as number of nodes, got {size} ranks with {width} per node"):
+    with pytest.raises(ValueError, match=f"of two as the number of nodes, got {size} ranks with {width} per node"):
         topology.alternating_exponential_ring(size, width)
 
 
