@@ -105,7 +105,7 @@ def run_ranks(
     communicator_timeout
         The `timeout` of `loopback` if `ranks` is a number: the limit of each call that waits.
     return_exceptions
-        True: return a rank's exception in place of its result. False: raise the exception of the lowest rank.
+        If True, a rank's exception is returned in place of its result; if False, the lowest rank's is raised.
     loopback_options
         Other options of `loopback`, if `ranks` is a number.
 
@@ -159,7 +159,7 @@ def run_ranks(
         raise
     running = [thread for thread in threads if thread.is_alive()]
     if running:
-        raise TimeoutError(f"not done after {timeout} s:\n" + "\n".join(map(_where, running))) from next(
+        raise TimeoutError(f"ranks not done after {timeout} s:\n" + "\n".join(map(_where, running))) from next(
             iter(failures.values()), None
         )
     if failures and not return_exceptions:

@@ -1,4 +1,4 @@
-"""The parameter server: shared weights, to which workers push gradients whenever they have one."""
+"""The parameter server: shared weights, to which each worker pushes its gradients when they are ready."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class ParameterServer(Collective[ParameterServerArguments]):
     A worker pulls the weights, computes a gradient, and pushes it. `sync` decides when the gradient is used and when
     the worker may continue. (Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021.)
 
-    One thread at a time may call it. Workers may make different numbers of pushes: no worker waits for one that has
-    left. `flush` waits until all pushes of this rank have arrived at the server.
+    Only one thread at a time may call this object. Workers may make different numbers of pushes: no worker waits for a
+    worker that has left. `flush` waits until all pushes of this rank have arrived at the server.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -144,11 +144,11 @@ class ParameterServer(Collective[ParameterServerArguments]):
     # --- workers
 
     def push(self, gradient: BufferSpec, *, timeout: float | None = None) -> PushRequest:
-        """Push a gradient to the server; only workers may call it.
+        """Push a gradient to the server. Only for workers.
 
-        The call waits for other workers only if the last push still waits for them. With servers="node", it waits for
-        the updates before it. If a rank stalls in such an update, the call still returns at its time limit: the push
-        counts, and is done when the updates continue.
+        The call waits for other workers only if this worker's previous push still waits for them. With servers="node",
+        it also waits for earlier updates. If a rank stalls in such an update, the call still returns at its time limit:
+        the push counts, and is done when the updates continue.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
             `gradient` has a wrong count or dtype, is not a buffer, is not contiguous, or has values that are not finite
             (under nan="reject"). Nothing is sent.
         StallError
-            The last push is not done in time. Nothing is sent.
+            The previous push is not done in time. Nothing is sent.
         RankFailedError
             Ranks have died; the message names them.
         RuntimeError
@@ -185,11 +185,11 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return self._request(clock)
 
     def pull(self, out: BufferSpec, *, timeout: float | None = None) -> None:
-        """Write the weights to `out`; any rank may call it.
+        """Write the weights to `out`. For any rank.
 
-        A worker gets them when it may continue after its push: weights of that version or a newer one. Other ranks, and
-        a worker that is suspended or has not pushed, get the newest weights. Each shard is a snapshot. Shards of
-        several servers may be some updates apart, but not for a worker that takes part under BSP.
+        After a push, a worker gets the weights when it may continue: in the version at that time or a newer one.
+        Other ranks, and a worker that is suspended or has not pushed, get the newest weights. Each shard is a snapshot.
+        Shards of several servers may be some updates apart, but not for a worker that takes part under BSP.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
             As for `push`.
         StallError
-            Not done in time; the message names the ranks whose pushes are missing. You may call it again.
+            The weights do not arrive in time; the message names the ranks whose pushes are missing. You may pull again.
         """
         array = self._taken("pull", out)
         deadline = Deadline(self._context.limit(timeout))
@@ -212,14 +212,14 @@ class ParameterServer(Collective[ParameterServerArguments]):
         self._pulled = time.monotonic()
 
     def push_pull(self, gradient: BufferSpec, out: BufferSpec, *, timeout: float | None = None) -> None:
-        """Push a gradient, and write the weights to `out` when the worker may continue; only workers may call it.
+        """Push a gradient, and write the weights to `out` when the worker may continue. Only for workers.
 
-        If each gradient is an update and all servers are on this rank's node, both happen in one pass over the data.
+        If each gradient is an update and all servers are on this rank's node, push and pull are one pass over the data.
 
         Parameters
         ----------
         gradient, out
-            As for `push` and `pull`. Both may be the same memory, but must not overlap in part.
+            As for `push` and `pull`. The two may be the same memory, but must not overlap in part.
         timeout
             Seconds for each of the two steps, as for `push`.
 
@@ -228,8 +228,8 @@ class ParameterServer(Collective[ParameterServerArguments]):
         ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
             As for `push`.
         StallError
-            Not done in time; the message names the ranks whose pushes or updates are missing. If `clock` has grown, the
-            push counts: continue with `pull`. The same holds after an interrupt.
+            A step is not done in time; the message names the ranks whose pushes or updates are missing. If `clock` has
+            grown, the push counts: continue with `pull`. The same holds after an interrupt.
         """
         given, taken = self._given("push_pull", gradient), self._taken("push_pull", out)
         deadline = Deadline(self._context.limit(timeout))
@@ -242,14 +242,14 @@ class ParameterServer(Collective[ParameterServerArguments]):
             )
         except StallError as error:
             if self.clock > clock:
-                error.advise("The server has the push: call pull next, not push_pull")
+                error.advise("The server has received the push: call pull next, not push_pull again")
             raise
         self._pulled = time.monotonic()
 
     def give_up(self, *, timeout: float | None = None) -> PushRequest:
         """Give up this trial of `MindFlayer` without a gradient, so that no worker waits for it.
 
-        Only workers may call it.
+        Only for workers.
 
         Parameters
         ----------
@@ -287,7 +287,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return self._pushed
 
     def is_in_time(self) -> bool:
-        """Return True if this worker's trial is within the time limit of `MindFlayer`; True without trials."""
+        """Return True if this worker's trial is within the time limit of `MindFlayer`, or if `sync` has no trials."""
         self._check_worker("is_in_time")
         if not isinstance(self.sync, MindFlayer):
             return True
@@ -296,10 +296,10 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return time.monotonic() - self._pulled <= allotted
 
     def suspend(self, *, timeout: float | None = None) -> None:
-        """Take no part until the next push, so that no worker waits for this one; only workers may call it.
+        """Take no part until the next push, so that no other worker waits for this worker. Only for workers.
 
-        When it returns, all pushes of this worker have arrived at the server. Afterwards, a gradient computed from
-        weights pulled before this call is discarded; a gradient from weights pulled after it counts.
+        When `suspend` returns, all pushes of this worker have arrived at the server. Afterwards, a gradient computed
+        from weights pulled before this call is discarded; a gradient from weights pulled after it counts.
 
         Parameters
         ----------
@@ -332,12 +332,12 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     @property
     def version(self) -> int:
-        """The number of updates in the weights that this rank received last, or in their oldest shard."""
+        """The number of updates in the weights that this rank received last; if shards differ, in the oldest shard."""
         return self._collective.version
 
     @property
     def last_push(self) -> PushInfo | None:
-        """The outcome of the newest push after which the server released this worker; None if there is none.
+        """The outcome of the newest push after which the server released this worker; None before the first release.
 
         Raises
         ------
@@ -353,7 +353,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return ParameterServerStatistics(pushes=self.clock, version=self.version, **self._collective.statistics())
 
     def server_statistics(self, *, timeout: float | None = None) -> ServerStatistics:
-        """Request the server's counters of all workers; any rank may call it.
+        """Request the server's counters of all workers. For any rank.
 
         Parameters
         ----------
@@ -391,14 +391,14 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     @property
     def servers(self) -> tuple[int, ...]:
-        """The ranks that serve; empty if the pushing worker updates the weights itself."""
+        """The ranks that hold shards; empty if the pushing worker updates the weights itself."""
         if self._context.membership is not None:
             return self.recoverable.servers  # type: ignore[no-any-return]
         return () if self._arguments.servers.direct else self._arguments.servers.ranks
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """The ranks that push."""
+        """The ranks that push gradients."""
         return self._arguments.workers
 
     @property
@@ -413,15 +413,15 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     def _c_handle(self) -> object:
         if isinstance(self.sync, MindFlayer):
-            raise TypeError(f"{self.name!r}: expected another synchronization for calls from C, got MindFlayer")
+            raise TypeError(f"{self.name!r}: for calls from C, expected a synchronization other than MindFlayer")
         return super()._c_handle()
 
     def _takes_no_part(self) -> bool:
-        """Whether no update waits for this rank, so that it must ask for the newest version."""
+        """Whether updates do not wait for this rank, which must therefore ask for the newest version."""
         return self._rank not in self.workers or self._suspended
 
     def _newest_version(self, limit: float | None) -> int:
-        """Return the number of updates that the server has decided on when all messages of this rank have arrived."""
+        """Wait until this rank's messages have arrived; return the number of updates that the server has decided on."""
         if self._arguments.servers.direct and self._context.membership is None:
             return 0  # each call has arrived when it returns
         version: int = self._collective.server_statistics(timeout=limit)["version"]

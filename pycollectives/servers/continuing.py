@@ -1,8 +1,8 @@
 """The parameter server on a communicator with `on_failure="continue"`.
 
-A dead worker is excluded. The shard of a dead server is read from its node's memory by a survivor on that node; without
-one, it is the newest copy that a survivor has pulled. Each worker keeps its newest pushes, and repeats the pushes that
-the weights do not include.
+A dead worker is excluded. A survivor on a dead server's node reads the server's shard from the node's memory. If no
+rank survives there, the newest copy that a survivor has pulled replaces the shard. Each worker keeps its newest pushes,
+and repeats the pushes that the weights do not include.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Push:
     """A push that the weights may not include: its number, its values, and its outcome."""
 
     def __init__(self, values: Array | None) -> None:
-        """`values`: None for a trial without a gradient."""
+        """Keep the pushed values; None for a trial that was given up."""
         self.values = values
         self.clock = 0  # the number; 0 until the engine has the push
         self.released: int | None = None  # the version of the weights at its release
@@ -63,7 +63,7 @@ class Source(NamedTuple):
 
 
 class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterServer"]):
-    """The calls of the engine's parameter server, which recover if a rank has died."""
+    """Calls the engine's parameter server, and recovers if a rank has died."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         weights: Array,
         call: Callable[..., None] | None,
     ) -> None:
-        """Make the engine's collective; collective. `call` replaces an update rule."""
+        """Make the engine's parameter server (collective). `call` replaces an update rule."""
         self._given = arguments  # with the numbers of all ranks
         self._weights = weights
         self._call = call
@@ -132,7 +132,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return made
 
     def _first_layout(self) -> Layout:
-        """Return the layout of a collective that no rank has used. Some ranks may already have died."""
+        """Return the layout before the first call, without ranks that have already died."""
         members, nodes, given = self._membership.members, list(self._context.nodes), self._given
         first = tuple(members[nodes.index(node)] for node in sorted(set(nodes)))
         servers = first if given.servers.by_node else given.servers.ranks
@@ -195,7 +195,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
                     self._free_copies += [] if values is None else [values]
 
     def _is_safe(self, push: Push) -> bool:
-        """Whether weights that survive include the push."""
+        """Whether the push need not be kept: no death can lose the weights that include it."""
         if push.released is None:
             return False
         if not push.used:
@@ -276,7 +276,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
                 push.released, push.used = outcome[1], outcome[3] or push.clock < outcome[0]
 
     def server_statistics(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """Return the engine's statistics, with the original numbers of the workers."""
+        """Return the engine's statistics, with the workers' original rank numbers."""
         deadline = self.deadline(timeout)
 
         def action() -> dict[str, Any]:
@@ -310,7 +310,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
                 self._push_next(core, 0)
 
     def _push_next(self, core: _core.ParameterServer, timeout: float) -> None:
-        """Repeat the next push after the server has released the previous one; after the last one, suspend again."""
+        """Repeat the next push, after the release of the previous one; after the last push, suspend again if needed."""
         push = next(push for push in self._pushes if push.clock > core.clock)
         if push.values is None:
             core.give_up(timeout=timeout)
@@ -337,7 +337,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         }
 
     def _stop(self, core: _core.ParameterServer) -> None:
-        """Keep a collective of the engine for its memory: the one in which this rank has pushed, and the newest."""
+        """Keep the stopped collective for its memory, and the older collective in which this rank has pushed."""
         source = Source(core, self._epoch, self._members, self._layout, self._parts)
         self._sources = [source] if self._resumed_epoch == self._epoch else [*self._sources[:1], source]
         self._note_outcome(core)
@@ -345,7 +345,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         self._waited += core.statistics()["waited"]
 
     def fill(self, states: list[dict[str, Any]], deadline: Deadline) -> None:
-        """See `Recoverable.fill`. All ranks agree on the pushes in each shard, and new servers receive theirs."""
+        """See `Recoverable.fill`. All ranks agree on the pushes in each shard, and new servers receive their shards."""
         members = self._membership.members
         is_one_node = len(set(self._context.nodes)) == 1
         found = resumption(states, members, self._given, is_one_node=is_one_node)
@@ -369,7 +369,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
             self.begins_at = self._clock = included
 
     def _arrays_of(self, shard: int, found: Resumption) -> Array:
-        """Return the wide weights of a shard and the states of the update rule, as bytes."""
+        """Return a shard's weights, as float32 or float64, and the states of the update rule, as bytes."""
         holder = found.holders[shard]
         if holder.is_in_memory:
             [core] = [source.core for source in self._sources if source.epoch == found.epoch]
@@ -404,7 +404,7 @@ class ContinuingServer(Continuing["ParameterServerArguments", "_core.ParameterSe
         return "."  # pushes and updates keep their numbers
 
     def remake(self, arguments: ParameterServerArguments, deadline: Deadline) -> None:
-        """See `Recoverable.remake`. The arguments stay as they were given."""
+        """See `Recoverable.remake`. The collective keeps its original arguments."""
         del arguments
         self._core = self._made(deadline)
 

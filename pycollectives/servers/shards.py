@@ -1,6 +1,6 @@
-"""Where the shards of a parameter server continue after a death, and which pushes their weights include.
+"""Decide which ranks hold a parameter server's shards after a death, and which pushes the weights include.
 
-The survivors compute this from the states of all of them, so that they agree.
+Every survivor computes this from the states of all survivors, so that they agree.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Layout(NamedTuple):
-    """The workers, and the ranks that have the shards, by their original numbers."""
+    """The workers and the ranks that hold the shards, as original rank numbers."""
 
     workers: tuple[int, ...]
     servers: tuple[int, ...]
     direct: bool
 
     def among(self, members: Sequence[int], *, is_one_node: bool, first: int | None = None) -> Layout:
-        """Return the layout for the members. Others replace dead servers, if there are enough.
+        """Return the layout for the members. Other members replace dead servers, if enough are left.
 
-        `first`: the member that has the weights if there is no server.
+        `first`: the member that has the weights if workers update them directly.
         """
         workers = tuple(rank for rank in self.workers if rank in members) or (members[0],)
         if self.direct and is_one_node:
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The weights from element `first` to `end` include these pushes, by worker."""
+    """The weights from element `first` to `end`, and the number of each worker's pushes that they include."""
 
     first: int
     end: int
@@ -56,14 +56,14 @@ class SourceState(NamedTuple):
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SourceState:
-        """Return the state of another rank from plain values."""
+        """Return the state that another rank sent as plain values."""
         workers, servers, direct = values["layout"]
         layout = Layout(tuple(workers), tuple(servers), direct)
         return cls(**values | {"layout": layout, "parts": [Part(*part) for part in values["parts"]]})
 
 
 class Holder(NamedTuple):
-    """The rank from which a shard is taken, and what its weights include."""
+    """The rank from which a shard is taken, and the pushes that the shard includes."""
 
     rank: int
     is_in_memory: bool  # False: its copy of the newest weights, without the state of the update rule
@@ -92,17 +92,17 @@ class Resumption(NamedTuple):
         return self.arrays_per_shard * self.bounds[-1] * np.dtype(self.wide).itemsize
 
     def put(self, shard: int, values: Array, arrays: Array) -> None:
-        """Write the arrays of a former shard to their places."""
+        """Copy a former shard's arrays, `values`, to their places in `arrays`, which has all shards."""
         first, end = self.bounds[shard : shard + 2]
         whole = arrays.view(self.wide).reshape(self.arrays_per_shard, self.bounds[-1])
         whole[:, first:end] = values.view(self.wide).reshape(self.arrays_per_shard, end - first)
 
     def clock_of(self, rank: int) -> int:
-        """Return the pushes of a rank that all shards include; 0 if it is not a worker."""
+        """Return the number of a rank's pushes that all shards include; 0 if the rank is not a worker."""
         return self.clocks.get(rank, 0)
 
     def for_engine(self, given: int) -> dict[str, Any]:
-        """Return the engine's argument; `given`: the version that this rank received last."""
+        """Return the engine's argument `resumed`. `given`: the version that this rank received last."""
         return {
             "version": self.version,
             "given": min(given, self.version),
@@ -116,7 +116,7 @@ def resumption(
 ) -> Resumption | None:
     """Return how the server continues, equal on all survivors; None if weights are initial and no survivor has pushed.
 
-    `states`: the survivors' states (`ContinuingServer.read_state`). A rank has none if its creation was not complete.
+    `states`: the survivors' states (`ContinuingServer.read_state`). If a rank's creation failed, it has no `sources`.
     """
     epoch = max(state["resumed"] for state in states)
     sources = {
@@ -158,7 +158,7 @@ def resumption(
 
 
 def _holder(shard: int, former: SourceState, sources: dict[int, SourceState], states: list[dict[str, Any]]) -> Holder:
-    """Choose a shard's server if alive, otherwise a rank on its node, otherwise the rank with the newest weights."""
+    """Choose a rank for a shard: its server if alive, or a rank on that node, or the rank with the newest weights."""
     server = former.layout.servers[shard]
     readable = {rank: source.shards[shard] for rank, source in sources.items()}
     in_memory = {rank: found for rank, found in readable.items() if found is not None}
@@ -173,7 +173,7 @@ def _holder(shard: int, former: SourceState, sources: dict[int, SourceState], st
 
 
 def _included_in(state: dict[str, Any], version: int) -> int:
-    """Return a worker's newest push that the weights of a version include."""
+    """Return the number of a worker's newest push that the weights of `version` include."""
     if not state["kept"]:
         return int(state["clock"])
     newest = state["kept"][0][0] - 1
@@ -185,7 +185,7 @@ def _included_in(state: dict[str, Any], version: int) -> int:
 
 
 def _parts(former: SourceState, holders: list[Holder]) -> list[Part]:
-    """Return the parts of the weights, by former worker; equal neighbors are one part."""
+    """Return the parts of the weights; adjacent ranges that include the same pushes are one part."""
     parts: list[Part] = []
     for shard, holder in enumerate(holders):
         for part in former.parts:
@@ -200,7 +200,7 @@ def _parts(former: SourceState, holders: list[Holder]) -> list[Part]:
 
 
 def _clocks(former: Layout, parts: list[Part], states: list[dict[str, Any]]) -> dict[int, int]:
-    """Return, for each worker, the number of its last push before those that it repeats."""
+    """Return, for each surviving worker, the number of the last push that it does not repeat."""
     clocks = {}
     for state in states:
         if state["member"] in former.workers:

@@ -1,4 +1,4 @@
-"""The reports of a parameter server: of a push, of a rank, and of the server's counters."""
+"""Reports of a parameter server: a push's outcome, a rank's counters, and the server's counters."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ServerStatistics:
     workers
         One entry for each worker, in the order of ranks.
     staleness
-        The numbers of pushes with a staleness of 0, 1, 2, ... updates. The last entry also counts older pushes.
+        The numbers of pushes with a staleness of 0, 1, 2, ... updates. The last entry also counts larger values.
     superstep
         The number of barriers.
     supersteps

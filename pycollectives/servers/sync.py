@@ -36,7 +36,7 @@ ALGORITHMS = ("linear", "zipline", "zipline_opt", "zipline_opt_bs", "grid_scan",
 
 @dataclass(frozen=True)
 class Synchronization(Declared):
-    """Base of the synchronizations; not one itself.
+    """Abstract base class of the synchronizations.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ PATIENCE = {"check": _checked_patience, "engine": "patience"}
 
 @dataclass(frozen=True)
 class Patient(Synchronization):
-    """Base of the synchronizations under which workers wait for each other.
+    """Base class of the synchronizations under which workers wait for each other.
 
     Parameters
     ----------
@@ -162,8 +162,8 @@ class DSSP(Patient):
 class ElasticBSP(Patient):
     """Elastic BSP: as ASP, with barriers at times when workers wait little. Sections 3 to 5, Fig. 5.
 
-    After a barrier, the server monitors until each worker has pushed twice. It predicts the next `lookahead` pushes of
-    each worker from its last interval, and chooses one push per worker as the next barrier.
+    After a barrier, the server observes pushes until each worker has pushed twice. It predicts the next `lookahead`
+    pushes of each worker from the worker's last interval, and chooses one push per worker as the next barrier.
 
     Parameters
     ----------
@@ -173,8 +173,8 @@ class ElasticBSP(Patient):
         The function of `pycollectives.zipline` that finds the barrier, one of `ALGORITHMS`. All but "grid_scan" and
         "full_grid_scan" find the same barrier.
     predict
-        When the server predicts. "superstep": once after each barrier, as in the paper. "push" (ours): again, among the
-        same pushes, whenever a push has changed a worker's interval; this shortens the waiting if speeds vary.
+        When the server predicts. "superstep": once after each barrier, as in the paper. "push" (ours): also
+        when a push changes a worker's interval, from the same pushes; this shortens waits if speeds vary.
     objective
         "waiting": minimize the time for which the first worker waits for the last (Problem 1). "waiting-per-time"
         (ours): minimize this time divided by the length of the superstep.
@@ -194,7 +194,9 @@ class ElasticBSP(Patient):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.objective != "waiting" and self.algorithm != "linear":
-            raise ValueError(f"ElasticBSP: expected algorithm 'linear' for {self.objective!r}, got {self.algorithm!r}")
+            raise ValueError(
+                f"ElasticBSP: expected algorithm 'linear' with objective {self.objective!r}, got {self.algorithm!r}"
+            )
 
     def engine_arguments(self) -> dict[str, Any]:
         return {
@@ -328,13 +330,15 @@ class MindFlayer(Patient):
     seconds: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Check all fields, and make both tuples equally long."""
+        """Check all fields, and make `trials` and `seconds` equally long."""
         super().__post_init__()
         trials = [checked_integer("MindFlayer: trials", each, at_least=1, at_most=MOST) for each in _each(self.trials)]
         seconds = [_checked_seconds(each) for each in _each(self.seconds)]
         workers = max(len(trials), len(seconds))
         if not trials or not seconds or {len(trials), len(seconds)} - {1, workers}:
-            raise ValueError(f"MindFlayer: expected as many trials as seconds, got {len(trials)} and {len(seconds)}")
+            raise ValueError(
+                f"MindFlayer: expected tuples of one length, got {len(trials)} trials and {len(seconds)} seconds"
+            )
         object.__setattr__(self, "trials", tuple(trials * (workers // len(trials))))
         object.__setattr__(self, "seconds", tuple(seconds * (workers // len(seconds))))
 
@@ -350,7 +354,7 @@ def _checked_seconds(value: Any) -> float:
     try:
         seconds = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"MindFlayer: expected numbers of seconds, got {value!r}") from None
+        raise TypeError(f"MindFlayer: expected numbers as seconds, got {value!r}") from None
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"MindFlayer: expected finite seconds > 0, got {value!r}")
     return seconds
@@ -362,9 +366,9 @@ def parse(text: str) -> Synchronization:
     Parameters
     ----------
     text
-        "bsp", "asp", "ssp:S", "dssp:LO:HI", "elastic[:LOOKAHEAD[:PREDICT]]", "elastic-per-time[:LOOKAHEAD]" (with the
-        other objective), "eamsgd:PERIOD:ALPHA", "ringmaster:LIMIT", "rennala:BATCH", "ringleader", "rescaled" or
-        "mindflayer:TRIALS:SECONDS".
+        "bsp", "asp", "ssp:S", "dssp:LO:HI", "elastic[:LOOKAHEAD[:PREDICT]]", "elastic-per-time[:LOOKAHEAD]"
+        (objective="waiting-per-time"), "eamsgd:PERIOD:ALPHA", "ringmaster:LIMIT", "rennala:BATCH", "ringleader",
+        "rescaled" or "mindflayer:TRIALS:SECONDS".
 
     Raises
     ------
@@ -379,13 +383,13 @@ def parse(text: str) -> Synchronization:
     name, *words = text.split(":")
     found = _PARSED.get((name, len(words)))
     if found is None:
-        raise ValueError(f"expected {', '.join(_TEXTS[:-1])} or {_TEXTS[-1]}, got {text!r}")
+        raise ValueError(f"expected a synchronization, {', '.join(_TEXTS[:-1])} or {_TEXTS[-1]}, got {text!r}")
     made, types = found
     try:
         numbers = [type_(word) for type_, word in zip(types, words, strict=True)]
     except ValueError:
         form = next(form for form in _TEXTS if form.split(":")[0] == name and form.count(":") == len(words))
-        raise ValueError(f"{text!r}: expected {form}, with numbers") from None
+        raise ValueError(f"expected the synchronization {form}, with numbers, got {text!r}") from None
     made_of: Synchronization = made(*numbers)
     return made_of
 

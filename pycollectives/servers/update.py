@@ -12,7 +12,7 @@ from ..support.validation import Declared
 
 @dataclass(frozen=True)
 class UpdateRule(Declared, ABC):
-    """Base of the update rules; not a rule itself. 16-bit floats are kept and updated in float32."""
+    """Abstract base class of the update rules. 16-bit floats are kept and updated in float32."""
 
     @abstractmethod
     def engine_arguments(self) -> dict[str, Any]:
@@ -20,15 +20,15 @@ class UpdateRule(Declared, ABC):
 
 
 def _between(at_least: float, below: float) -> dict[str, Any]:
-    """Return the metadata of a number within limits."""
+    """Return the metadata of a field that is a number within limits."""
 
     def check(kind: str, name: str, value: Any) -> float:
         if isinstance(value, (bool, str)):
-            raise TypeError(f"{kind}: expected a number as {name}, got {value!r}")
+            raise TypeError(f"{kind}: expected a number for {name}, got {value!r}")
         try:
             number = float(value)
         except (TypeError, ValueError):
-            raise TypeError(f"{kind}: expected a number as {name}, got {value!r}") from None
+            raise TypeError(f"{kind}: expected a number for {name}, got {value!r}") from None
         if not at_least <= number < below:  # NaN too
             raise ValueError(f"{kind}: expected {at_least:g} <= {name} < {below:g}, got {value!r}")
         return number

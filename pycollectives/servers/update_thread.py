@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class UpdateThread:
-    """Calls the function until every rank has closed the server; if it raises, this rank prints the traceback.
+    """Calls the function until every rank has closed the server; prints a traceback if the function raises.
 
     The thread is a daemon: if the program ends with an exception, it need not wait for the other ranks.
     """
@@ -25,7 +25,7 @@ class UpdateThread:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise `RuntimeError` if the function has raised; called after every rank has closed the server."""
+        """Raise `RuntimeError` if the update function has failed; call this after every rank has closed the server."""
         self._thread.join()
         if self._error is not None:
             raise RuntimeError(f"{self._name!r}: the update function has raised an exception") from self._error

@@ -1,8 +1,8 @@
 """Compare all methods under recorded step times, in virtual time and at zero communication cost.
 
 Each method runs with the engine's own protocol, or by its paper's recurrence. A run ends when the first rank would have
-made all of its steps without waiting. In that time the fastest method makes as many steps as ranks that never wait, and
-the synchronous one as many as the slowest rank of each step allows.
+made all of its steps without waiting. In that time the fastest possible method makes as many steps as ranks that never
+wait, and the synchronous method makes as many as the slowest rank of each step allows.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ def advice(found: list[Forecast]) -> str:
 
 
 def _quorum(method: str) -> policies.Quorum | None:
-    """Return the policy of a quorum without grace time; None for other methods."""
+    """Return the policy of a method that is a quorum without grace time, otherwise None."""
     policy = policies.parse(method) if method.startswith("quorum:") else None
     return policy if isinstance(policy, policies.Quorum) and policy.grace == 0 else None
 
 
 def _end(work: Work) -> float:
-    """Return the time at which the first rank would have made all steps; rounding must not exclude the last one."""
+    """Return the time at which the fastest rank ends without waiting, plus a margin for rounding errors."""
     return float(work.sum(axis=1).min()) * (1 + 1e-9)
 
 
@@ -148,7 +148,7 @@ def _methods(ranks: int) -> dict[str, Callable[[Work], Found]]:
 
 
 def _count(ends: npt.NDArray[np.float64], work: Work) -> float:
-    """Count the steps that end in time."""
+    """Count the steps that end within the simulated time."""
     return float((ends <= _end(work)).sum())
 
 
@@ -216,7 +216,7 @@ def _server(work: Work, kind: sync.Synchronization) -> Found:
 
 
 def rank_correlation(forecast: Sequence[float], measured: Sequence[float], best: int = 5) -> float:
-    """Return Kendall's tau of the best measured methods, over the pairs that the measurement distinguishes; 1 if none.
+    """Return Kendall's tau over the pairs of best methods that the measurement distinguishes; 1 without such pairs.
 
     >>> rank_correlation([3.0, 2.0, 1.0], [30.0, 20.0, 10.0])
     1.0

@@ -52,7 +52,7 @@ def simulate(
     costs: Costs = IDEAL,
     **options: Any,
 ) -> Summary:
-    """Simulate the calls of all ranks, under the policy and synchronously, with the engine's own protocol.
+    """Simulate the calls of all ranks under `policy`, and under a synchronous policy, with the engine's own protocol.
 
     `work`: seconds before each call, of shape (ranks, calls), see `pycollectives.simulation.workload`. `nbytes`: the
     bytes of one rank's data. `options`: options of the simulator, such as `late`, `max_staleness` or `delivery_seed`.
@@ -99,7 +99,7 @@ def _seconds_per_call(simulated: dict[str, Any], ranks: int) -> float:
 def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
     """Return the number of elements for which a plan has the same messages as for `nbytes` bytes.
 
-    ValueError if there is no such algorithm, or it splits the data into too many parts to simulate it on `ranks` ranks.
+    ValueError if `algorithm` is unknown, or splits the data into too many parts to simulate `ranks` ranks.
     """
     from ..support.native import core
 
@@ -119,7 +119,7 @@ def seconds_for_all(work: npt.NDArray[np.float64], policy: Policy, **options: An
 
 
 def step_columns(work: npt.NDArray[np.float64], policy: Policy) -> dict[str, npt.NDArray[Any]]:
-    """Return the simulator's columns at zero communication cost, one entry per call: `done` in seconds, and more."""
+    """Return the simulator's columns at zero communication cost, one entry per call, such as `done` in seconds."""
     return _columns(work, policy, "none", nbytes=4, algorithm="recursive_doubling", costs=IDEAL)
 
 
@@ -133,7 +133,7 @@ def _columns(
     costs: Costs,
     **options: Any,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the simulator's columns, one entry per call: `rank`, `call`, `called` and `done` in seconds, and more."""
+    """Return the simulator's columns, one entry per call, such as `rank`, `call`, `called` and `done` (in seconds)."""
     from ..support.native import core
 
     ranks, calls = work.shape

@@ -50,11 +50,11 @@ class _Worker:
 
 
 class GroupModel:
-    """Simulates workers and a machine in virtual time.
+    """Simulates workers and the machine that forms their groups, in virtual time.
 
     `compute(worker, step)` returns the seconds of computation before a synchronization, or None if the worker leaves.
     `preduce` returns the seconds that a P-Reduce of its members takes, and `delay` the seconds that a message takes.
-    `record`: keep every event.
+    `record`: whether to keep every event.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class _Scripted(NamedTuple):
 
 
 class _StaticMachine:
-    """Grants each worker the group of its step, which would need no messages."""
+    """Grants each worker the group of its step, as a generator would; real static groups need no messages."""
 
     def __init__(self, group_of: Callable[[int, int], tuple[int, ...]], size: int) -> None:
         self._group_of = group_of
@@ -216,7 +216,7 @@ class _StaticMachine:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """Figures of a simulated program."""
+    """Statistics of a simulated program."""
 
     iterations_per_s: float  # of a worker, the mean over workers
     iterations_of: tuple[int, ...]  # completed synchronizations, by worker
@@ -227,7 +227,7 @@ class GroupSummary:
 
 
 def machine_of(generator: GeneratedGroups | StaticGroups | None, size: int, ranks_per_node: int) -> Machine:
-    """Return the machine of a generator, which answers the requests of workers. None: of an allreduce."""
+    """Return the machine that answers requests for `generator`; if it is None, for an allreduce of all workers."""
     if generator is None:
         workers = tuple(range(size))
         return _StaticMachine(lambda rank, step: workers, size)
@@ -250,11 +250,11 @@ def simulate_groups(
     delay: float = 0.0,
     seed: int = 0,
 ) -> GroupSummary:
-    """Simulate `size` workers that average in groups; with `generator` None, in an allreduce of all workers.
+    """Simulate `size` workers that average in groups or, if `generator` is None, in an allreduce of all workers.
 
     `seconds` of virtual time are simulated. An iteration has `work` seconds of computing, and takes longer by a
-    uniformly random share, up to `jitter`. `slowdown`: by worker, the number of iteration times added to each of its
-    iterations (Ripples 7.4). `preduce`, `delay`: seconds of a P-Reduce and of a message.
+    uniformly random share, up to `jitter`. `slowdown`: for each worker, the number of iteration times added to each
+    iteration (Ripples 7.4). `preduce`, `delay`: seconds of a P-Reduce and of a message.
 
     >>> slow = simulate_groups(None, 4, seconds=12.0, work=0.1, jitter=0.0, slowdown={0: 5.0})
     >>> round(slow.iterations_per_s, 2), slow.iterations_of

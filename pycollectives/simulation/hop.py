@@ -21,7 +21,7 @@ Computation = Literal["parallel", "serial"]
 
 
 class HopSummary(NamedTuple):
-    """Figures of a simulation."""
+    """Statistics of a simulation."""
 
     iterations_per_s: float  # with skipped ones, over the time in which a rank completes them, averaged over ranks
     max_gap: int  # the largest lead of a rank over another one, in iterations
@@ -68,7 +68,7 @@ def seconds_for_all(
 def times_of_steps(
     topology: Topology, mode: Mode, skip: Skip | None, work: npt.NDArray[np.float64], *, max_ig: int
 ) -> npt.NDArray[np.float64]:
-    """Return the time at which each rank completes each iteration, of the shape of `work`; `inf` if it is skipped."""
+    """Return the time at which each rank completes each iteration, shaped like `work`; `inf` if skipped."""
     ends = np.full(work.shape, np.inf)
     for what, rank, iteration, time, *_ in _history(topology, mode, work, max_ig, skip, "parallel")["entries"]:
         if what == "stepped":
@@ -125,7 +125,7 @@ def _ends(history: dict[str, Any], size: int) -> list[float]:
 
 
 def largest_gap(entered: list[tuple[float, int, int]], size: int) -> int:
-    """Return the largest lead of a rank over another one, from the starts of iterations: (time, rank, iteration)."""
+    """Return a rank's largest lead over another in iterations, whose starts are given as (time, rank, iteration)."""
     at = [0] * size
     gap = 0
     for _, rank, iteration in sorted(entered, key=itemgetter(0)):  # at the same time, in the order given

@@ -6,7 +6,7 @@ analysis is E[F]. The weights of all workers converge to each other if the spect
 that its graph is connected.
 
 As in the paper, matrices are averaged over P-Reduces, not over steps. A synchronization without other workers is a
-group of one. Its matrix is the identity, and it counts.
+group of one. Its matrix, the identity, counts in the average.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Generator: TypeAlias = GeneratedGroups | StaticGroups
 
 
 def group_matrix(group: Sequence[int], size: int) -> Matrix:
-    """Return F of a group among `size` workers.
+    """Return the averaging matrix F of a group among `size` workers.
 
     >>> group_matrix([0, 2], 3)
     array([[0.5, 0. , 0.5],
@@ -38,7 +38,7 @@ def group_matrix(group: Sequence[int], size: int) -> Matrix:
     """
     members = sorted(set(group))
     if len(members) != len(group) or not members or members[0] < 0 or members[-1] >= size:
-        raise ValueError(f"expected different workers from 0 to {size - 1}, got {list(group)}")
+        raise ValueError(f"group: expected different workers from 0 to {size - 1}, got {list(group)}")
     matrix = np.eye(size)
     matrix[np.ix_(members, members)] = 1 / len(members)
     return matrix
@@ -58,12 +58,12 @@ def mean_matrix(groups: Iterable[Sequence[int]], size: int) -> Matrix:
         sums[np.ix_(members, members)] += 1 / len(members)
         sums[members, members] -= 1
     if count == 0:
-        raise ValueError("expected at least one group")
+        raise ValueError("groups: expected at least one")
     return np.eye(size) + sums / count
 
 
 def random_groups_matrix(group_size: int, size: int) -> Matrix:
-    """Return the mean over all groups of `group_size` of `size` workers; its gap is (group_size - 1) / (size - 1).
+    """Return the mean over all groups of `group_size` of `size` workers; the gap is (group_size - 1) / (size - 1).
 
     A pair of workers is in a share g (g - 1) / (P (P - 1)) of the groups, and averages there with weight 1 / g.
 
@@ -78,10 +78,10 @@ def random_groups_matrix(group_size: int, size: int) -> Matrix:
 
 
 def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) -> Matrix:
-    """Return E[W^T W] of a generator.
+    """Return E[W^T W] of a generator, the expected averaging matrix.
 
-    It is the closed form for random groups and for the cycle of static groups, and otherwise the mean over a simulated
-    history of equally fast workers.
+    The result is the closed form for random groups and for the cycle of static groups, and otherwise the mean over a
+    simulated history of equally fast workers.
     """
     if isinstance(generator, RandomGroups):
         return random_groups_matrix(generator.size, size)

@@ -30,7 +30,7 @@ class ServerSummary(NamedTuple):
     staleness_mean
         Mean number of updates between the weights on which a used gradient was computed and its arrival.
     staleness_max
-        The maximum of that number.
+        Maximum number of such updates.
     updates
         Number of updates of the weights.
     discarded_fraction
@@ -100,14 +100,14 @@ def seconds_for_all(work: npt.NDArray[np.float64], sync: Synchronization, **scri
 
 
 def _period(sync: Synchronization) -> int:
-    """Return the iterations between two pushes."""
+    """Return the number of iterations between two pushes."""
     return sync.period if isinstance(sync, EAMSGD) else 1
 
 
 def _before_pushes(
     work: npt.NDArray[np.float64], period: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the seconds before each push, and each worker's seconds after its last push."""
+    """Return the computing time before each push, and each worker's computing time after its last push."""
     workers, iterations = work.shape
     pushes = iterations // period
     before = work[:, : pushes * period].reshape(workers, pushes, period).sum(axis=2)

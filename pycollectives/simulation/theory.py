@@ -19,7 +19,7 @@ def model_distance_bound(*, rate: float, ranks: int, quorum: int, staleness: int
     rate
         The constant learning rate, alpha.
     ranks
-        P.
+        P, the number of ranks.
     quorum
         Q, the least number of contributors to a round, such as `k` of `Quorum(k)`.
     staleness
@@ -41,7 +41,7 @@ def eager_rate_bound(
     Some iterate then has a mean squared gradient of at most `accuracy`. The other parameters are as in
     `model_distance_bound`; `smoothness` is L, the Lipschitz constant of the gradient.
 
-    With all ranks in every round, it is the bound of synchronous SGD:
+    With all ranks in every round, this is the bound of synchronous SGD:
 
     >>> eager_rate_bound(ranks=4, quorum=4, staleness=0, smoothness=1.0, moment=1.0, accuracy=0.12)
     0.01
@@ -75,7 +75,7 @@ class PairwiseProblem(NamedTuple):
     Attributes
     ----------
     ranks
-        n.
+        n, the number of ranks.
     batch
         M, the number of examples whose gradients are summed.
     smoothness
@@ -147,9 +147,9 @@ def pairwise_rate(problem: PairwiseProblem, iterations: int) -> float:
 
 
 def pairwise_rate_bound(problem: PairwiseProblem, iterations: int) -> float:
-    """Return the bound at the rate of Corollary 2 (equation 7): for large K of order 1 / sqrt(K), as for SGD.
+    """Return AD-PSGD's bound at the rate of Corollary 2 (equation 7). For large K, its order is 1 / sqrt(K).
 
-    `inf` if there are fewer than `least_iterations`.
+    The bound is `inf` for fewer than `least_iterations`.
     """
     if iterations < least_iterations(problem):
         return inf

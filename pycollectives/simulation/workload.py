@@ -1,7 +1,7 @@
 """Loads: the working time of each rank before each of its calls, for simulation and benchmarks.
 
 A load is an array of shape (ranks, calls), in seconds. `work` is the common work of all ranks, and `skew` the scale of
-the additional time. Some loads have options. To add one, write a function
+the additional time. Some loads have options. To add a load, write a function
 
     def NAME(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, OPTION=...) -> NDArray
 
@@ -163,8 +163,8 @@ def read(path: Path) -> Work:
 def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
     """Read a load from a file as in `read`.
 
-    A single column applies to all ranks. If there are fewer lines than calls, lines repeat; if there are more, the
-    first ones are used.
+    A single column applies to all ranks. If there are fewer lines than calls, lines repeat; extra lines are
+    ignored.
     """
     table = read(path).T
     columns = table.shape[1]

@@ -27,7 +27,7 @@ DEVICES = ("cpu", "cuda")
 def seconds(time: str) -> int:
     """Return a time limit in seconds; ValueError for a form that sbatch does not accept.
 
-    It accepts minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
+    sbatch accepts minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
     days-hours:minutes:seconds.
 
     >>> seconds("90"), seconds("1:30"), seconds("01:30:00"), seconds("1-12"), seconds("1-0:30")
@@ -54,7 +54,7 @@ def data_folder() -> Path:
     for place in (*map(Path, places), Path(__file__).resolve().parents[2] / "slurm"):
         if (place / "templates" / "base.sh.j2").is_file():
             return place
-    raise ValueError("the SLURM templates are not installed beside this package")
+    raise ValueError("the SLURM templates are missing: install pycollectives again")
 
 
 def templates() -> list[str]:
@@ -90,7 +90,7 @@ def _one_of(words: Collection[str]) -> Callable[[Any, attrs.Attribute[Any], Any]
 
 
 def _is_word(value: object) -> bool:
-    """Return whether this is a word of a directive, which sbatch splits at white space, quotes and #."""
+    """Return whether sbatch reads the value as one word of a directive."""
     return isinstance(value, str) and re.fullmatch(r"[^\s\"'\\#]+", value) is not None
 
 
@@ -127,7 +127,7 @@ _on_failure = _fits(lambda value: value in ("raise", "continue"), "raise or cont
 class Profile:
     """The settings of a job on a cluster; docs/slurm.md explains the keys.
 
-    ValueError, with the key, if SLURM or the shell would misunderstand a value.
+    ValueError, which names the key, if SLURM or the shell would misunderstand a value.
     """
 
     template: str = attrs.field(default="generic", validator=_one_of(templates()))
@@ -159,14 +159,14 @@ class Profile:
         if self.on_failure == "continue" and self.launcher != "mpirun":
             raise ValueError(
                 f"on_failure: with 'continue', expected the launcher mpirun, got {self.launcher}: other "
-                "launchers may end the other ranks"
+                "launchers may end the surviving ranks"
             )
         if self.spares and self.on_failure != "continue":
             raise ValueError(f"spares: expected 0 with on_failure 'raise', got {self.spares}")
         if seconds(self.time) <= self.signal_before:
             raise ValueError(
-                f"time: expected more than the {self.signal_before} s before its end at which the job gets its signal "
-                f"(signal_before), got {self.time!r}"
+                f"time: expected more than signal_before, the {self.signal_before} s between the job's signal and its "
+                f"end, got {self.time!r}"
             )
 
 
@@ -188,7 +188,7 @@ def built_in(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Profile:
     """Read a profile from a TOML file, which may extend a built-in profile with `base = "NAME"`.
 
-    ValueError, with the file, if it is not TOML or has an unknown key or an invalid value.
+    ValueError, which names the file, if the file is not TOML or has an unknown key or an invalid value.
     """
     try:
         values = _read(path)

@@ -31,7 +31,7 @@ def render(
 ) -> str:
     """Return a batch script that runs a command on all ranks, or, with `array`, one command in each task of an array.
 
-    `commands`: the words of each command. `folder`: the folder of logs (JOB.log) and results (a folder JOB each).
+    `commands`: the words of each command. `folder`: the folder of logs (JOB.log) and results (a folder JOB per job).
     `at_most`: the most tasks of the array that run at the same time. ValueError if the profile lacks a key that the
     template needs, there is no command, or `{results}` is misspelled.
     """
@@ -45,7 +45,7 @@ def render(
 
     def need(key: str) -> str:
         if getattr(profile, key) is None:
-            raise ValueError(f"the template {profile.template} needs a {key}: --{key}, or {key} in a profile")
+            raise ValueError(f"the template {profile.template} needs a {key}: pass --{key}, or set {key} in a profile")
         return ""
 
     environment = jinja2.Environment(

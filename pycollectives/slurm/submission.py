@@ -16,7 +16,7 @@ class SubmissionError(RuntimeError):
 
 
 def submit(script: str, options: Sequence[str] = ()) -> tuple[int, str]:
-    """Submit a job; return the status of sbatch, or with `--wait` of the job, and its text on stderr.
+    """Submit a job; return the status of sbatch, or of the job with `--wait`, and sbatch's text on stderr.
 
     sbatch prints only the job's id on stdout. `options` are sbatch's: with `--wait` the call returns when the job has
     ended, and with `--test-only` it submits nothing. SubmissionError if sbatch is missing or refuses the job.

@@ -55,7 +55,7 @@ def _is_mpi_datatype(candidate: object) -> TypeGuard[MPI.Datatype]:
 
 
 def checked_dtype(candidate: Any) -> np.dtype[Any]:
-    """Return the element type as a NumPy dtype, in native byte order; TypeError if it is not one of `DTYPE_NAMES`.
+    """Return an element type as a NumPy dtype, in native byte order; TypeError if its name is not in `DTYPE_NAMES`.
 
     `candidate`: a NumPy dtype or an argument of `numpy.dtype`, "bfloat16" (needs ml_dtypes), or an MPI datatype.
     """
@@ -104,7 +104,7 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def as_array(buffer: object) -> Array:
-    """Return an array that shares the memory of `buffer`, of any shape, type and strides; BufferError on a device."""
+    """Return an array over the memory of `buffer`, of any shape, type and strides; BufferError if on a device."""
     if isinstance(buffer, np.ndarray):
         return buffer
     if isinstance(buffer, np.generic):
@@ -126,7 +126,7 @@ def as_array(buffer: object) -> Array:
 
 
 def _from_dlpack(buffer: Any) -> Array:
-    """Return an array that is writable if the memory is: NumPy treats exporters without versions as read-only."""
+    """Return an array that is writable if the memory is, even if NumPy would treat the exporter as read-only."""
     try:
         array = np.from_dlpack(buffer)
     except (RuntimeError, BufferError):  # perhaps an element type that NumPy does not know
@@ -147,7 +147,7 @@ def _address(array: Array) -> tuple[Any, ...]:
 
 
 def device_type(buffer: Any) -> tuple[str, int, int] | None:
-    """Return name, DLPack type and number of a DLPack exporter's device; None: the host."""
+    """Return name, DLPack type and number of a DLPack exporter's device; None for the host."""
     kind, number = (int(value) for value in buffer.__dlpack_device__())
     if kind in _ON_HOST:
         return None
@@ -162,7 +162,7 @@ def _on_device(buffer: object, where: str) -> BufferError:
 
 
 def _is_spec(candidate: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
-    """Return True if this is a specification as in mpi4py, see `_array_of_spec`, and not a list of numbers."""
+    """Return True for a specification as in mpi4py (see `_array_of_spec`), but not for a list of numbers."""
     return (
         isinstance(candidate, (list, tuple))
         and len(candidate) in (2, 3, 4)
@@ -173,8 +173,8 @@ def _is_spec(candidate: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
 def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
     """Return `count` elements of the given type, after the first `displ`, as a flat array that shares the memory.
 
-    `[buffer, count]`, `[buffer, type]`, `[buffer, count, type]`, `[buffer, count, displ, type]`; `count` may be
-    `(count, displ)`.
+    `spec`: `[buffer, count]`, `[buffer, type]`, `[buffer, count, type]` or `[buffer, count, displ, type]`, where
+    `count` may be `(count, displ)`.
     """
     buffer, *middle, last = spec
     has_kind = len(spec) > 2 or isinstance(last, str) or _is_mpi_datatype(last)
@@ -244,8 +244,8 @@ def matching_array(
 ) -> Array:
     """Return an array that shares the memory of `buffer`, or of a specification such as `[buffer, count, type]`.
 
-    TypeError if its element type differs from `expected`, ValueError if its count does; the shape may differ.
-    BufferError if it is read-only and must be `writable`. Errors begin with `name`.
+    TypeError if the element type differs from `expected`, ValueError if the count does; the shape may differ.
+    BufferError if the buffer is read-only and must be `writable`. Errors begin with `name`.
     """
     try:
         return _matching_array(buffer, expected, writable)

@@ -20,7 +20,7 @@ class Deadline:
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     def at_least(self, seconds: float) -> Deadline:
-        """Return this deadline, or a later one that leaves `seconds`."""
+        """Return this deadline, or a later one that is at least `seconds` away."""
         left = self.remaining()
         return self if left is None or left >= seconds else Deadline(seconds)
 

@@ -1,7 +1,7 @@
 """Arrays on a device, described by DLPack or the CUDA array interface, without access to their memory.
 
-A collective made with such an array takes arrays on devices; elsewhere `support.buffers` refuses them. A description
-has what the engine needs: the address, the elements, and the stream after whose work the values are complete.
+A collective made with such an array takes arrays on devices; other collectives refuse them (`support.buffers`). A
+description has the address, the elements, and the stream after whose work the values are complete.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class DeviceArray:
 def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None:
     """Describe an array on a CUDA device; return None for other objects.
 
-    DLPack is preferred: with it the producer makes a stream wait, while PyTorch's CUDA array interface names no stream.
-    `stream`: the one on which the caller works with the array, as for `handle_of_stream`. None: for tensors, PyTorch's
-    current stream; otherwise the stream that the CUDA array interface names; otherwise the legacy default stream, on
-    which Numba works without naming it.
+    DLPack is preferred: its producer makes a stream wait, while PyTorch's CUDA array interface names no stream.
+    `stream`: the stream on which the caller works with the array, as for `handle_of_stream`. If it is None:
+    for tensors, PyTorch's current stream; otherwise the stream that the CUDA array interface names; otherwise the
+    legacy default stream, on which Numba works without naming it.
     """
     found = _described(buffer, stream)
     # A kernel that reads misaligned elements fails, and the process loses all of its data on the device.
     if found is not None and found.count and found.pointer % found.dtype.alignment:
         raise BufferError(
-            f"expected {found.dtype} at multiples of {found.dtype.alignment} bytes, got {found.pointer:#x}"
+            f"expected {found.dtype} at an address that {found.dtype.alignment} divides, got {found.pointer:#x}"
         )
     return found
 
@@ -83,7 +83,7 @@ def _described(buffer: object, stream: Any) -> DeviceArray | None:
 
 
 def why_staged() -> str:
-    """Return the reason why arrays on a CUDA device must be staged through the host; "" if collectives take them."""
+    """Return the reason why arrays on a CUDA device must be staged through the host; "" if they need not."""
     from .native import core
 
     reason = core.cuda_availability()["reason"]
@@ -111,7 +111,7 @@ def check_available() -> None:
 
 
 def _number_of(array: DeviceArray, device_of: Callable[[int], int | None]) -> int:
-    """Return the device that the protocol or the driver reports."""
+    """Return the number of the array's device, from its protocol or the driver."""
     if array.device is not None:
         return array.device
     if array.count == 0:
@@ -132,7 +132,7 @@ def fitting_array(
     stream: Any = None,
     writable: bool = False,
 ) -> DeviceArray:
-    """Describe an array for the collective `name`, which takes arrays such as `like` on a device; refuse others.
+    """Describe an array for the collective `name`; refuse it unless it is on `device` and matches `like`.
 
     `device_of` asks the driver for the device of an address. `stream`: as for `describe_device`.
     """
@@ -202,7 +202,7 @@ def _of_interface(buffer: object, interface: dict[str, Any], given: int | None) 
 
 
 def _check_contiguous(shape: tuple[int, ...], strides: Any, width: int) -> None:
-    """Check strides, in units of `width`, from the last dimension on; dimensions of extent 1 do not matter."""
+    """Check that strides are C-contiguous, with `width` in the last dimension; ignore dimensions of extent 1."""
     if strides is None or 0 in shape:
         return
     expected = width

@@ -34,7 +34,7 @@ class DeviceResult:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The interface, version 3, with the stream that writes the result; `TypeError` for bfloat16."""
         if self.dtype.name == "bfloat16":
-            raise TypeError("__cuda_array_interface__ has no bfloat16: pass an array for the result as out=")
+            raise TypeError("__cuda_array_interface__ does not support bfloat16: pass an array for the result as out=")
         # Not marked as read-only: PyTorch refuses to make a tensor of read-only memory.
         return {
             "shape": self.shape,

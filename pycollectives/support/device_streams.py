@@ -1,4 +1,4 @@
-"""Streams of a CUDA device: the stream that makes an array's values, and the handles of libraries' streams.
+"""Streams of a CUDA device: the stream that writes an array's values, and the handles of libraries' streams.
 
 Handles are numbered as in DLPack and the CUDA array interface: 1 is the legacy default stream, 2 the per-thread default
 stream.
@@ -65,7 +65,7 @@ def torch_stream(buffer: object) -> int | None:
 
 
 def on_its_device(buffer: object) -> AbstractContextManager[object]:
-    """Return a context with the array's device as PyTorch's current one, the only one that it exports by DLPack."""
+    """Return a context in which a tensor's device is PyTorch's current device, as its DLPack export requires."""
     cuda = _cuda_of_torch(buffer)
     return contextlib.nullcontext() if cuda is None else cuda.device(buffer.device)  # type: ignore[attr-defined]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Tensor(ctypes.Structure):
-    """DLTensor."""
+    """DLTensor of DLPack."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -29,7 +29,7 @@ class Tensor(ctypes.Structure):
 
 
 class Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned."""
+    """DLManagedTensorVersioned of DLPack."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),

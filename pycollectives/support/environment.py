@@ -41,7 +41,7 @@ MOST_FLIGHT_ROUNDS = 1_000_000
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the environment; the table above explains them."""
+    """The settings of the environment; the module's table explains them."""
 
     progress: Progress = "thread"  # how messages move while no call waits
     timeout: float | None = None  # None: no limit
@@ -58,7 +58,7 @@ class Settings:
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
-    """Return `value` if it is a kind of progress; otherwise raise a `ValueError` that names it `what`."""
+    """Return `value` if it is "thread" or "caller"; otherwise raise a `ValueError` that begins with `what`."""
     if value == "thread":
         return "thread"
     if value == "caller":
@@ -75,7 +75,7 @@ def straggler_share(environment: Mapping[str, str] = os.environ) -> float | None
 
 
 def settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the settings; ValueError names the variable, the expected values and the found one.
+    """Read the settings; ValueError names the variable, the expected values and the found value.
 
     >>> settings({"PYC_TIMEOUT": "30"}).timeout
     30.0
@@ -90,7 +90,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     )
     trace = environment.get("PYC_TRACE")
     if trace and not _can_write_in(Path(trace).absolute().parent):
-        raise ValueError(f"environment variable PYC_TRACE: expected a path in a folder to write in, got {trace!r}")
+        raise ValueError(f"environment variable PYC_TRACE: expected a path in a writable folder, got {trace!r}")
     check = environment.get("PYC_CHECK") or "0"
     if check not in ("0", "1"):
         raise ValueError(f"environment variable PYC_CHECK: expected '0' or '1', got {check!r}")
@@ -102,7 +102,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         )
     dump_dir = environment.get("PYC_DUMP_DIR")
     if dump_dir and not _can_write_in(Path(dump_dir)):
-        raise ValueError(f"environment variable PYC_DUMP_DIR: expected a folder to write in, got {dump_dir!r}")
+        raise ValueError(f"environment variable PYC_DUMP_DIR: expected a writable folder, got {dump_dir!r}")
     sigusr2 = environment.get("PYC_SIGUSR2") or "1"
     if sigusr2 not in {"0", "1"}:
         raise ValueError(f"environment variable PYC_SIGUSR2: expected 0 or 1, got {sigusr2!r}")
@@ -144,7 +144,7 @@ def _limit(environment: Mapping[str, str], variable: str, default: str, bound: s
 
 
 def checked_ranks_per_node(value: object, what: str = "ranks_per_node") -> int | None:
-    """Return the number of ranks, or None for "all"; raise ValueError."""
+    """Return the number of ranks per node, or None for "all"; ValueError for other values."""
     if value == "all":
         return None
     if isinstance(value, str) and value.isdecimal():  # from the environment
@@ -156,7 +156,7 @@ def checked_ranks_per_node(value: object, what: str = "ranks_per_node") -> int |
 
 
 def selection_files(environment: Mapping[str, str] = os.environ) -> tuple[Path | None, Path | None]:
-    """Return the paths of selection tables: the file that `PYC_SELECTION` names, and the user's; None if unset.
+    """Return the paths of selection tables, `PYC_SELECTION` and the user's; None for a path that is not set.
 
     >>> selection_files({"PYC_SELECTION": "table.json", "XDG_CONFIG_HOME": "/etc/xdg"})
     (PosixPath('table.json'), PosixPath('/etc/xdg/pycollectives/selection.json'))

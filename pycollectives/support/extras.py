@@ -19,6 +19,6 @@ def how_to_install(extra: str) -> str:
 
 
 def missing_for_command_line() -> str:
-    """Return a line that shows what to install, if the command line misses a module; otherwise nothing."""
+    """Return a line that shows what to install, if the command line lacks a module; otherwise ""."""
     missing = [name for name in COMMAND_LINE if find_spec(name) is None]
     return f"pycollectives: the command line needs {', '.join(missing)}: {how_to_install('cli')}" if missing else ""

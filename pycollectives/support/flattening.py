@@ -66,7 +66,7 @@ def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
 
 
 def _joint_memory(parts: list[Array]) -> Array | None:
-    """Return the joint memory of arrays that lie one after another in one array; None if they do not."""
+    """Return the joint memory of arrays that lie one after another in one array, otherwise None."""
     filled = [part for part in parts if part.size]
     if not filled or not all(part.flags.c_contiguous for part in filled):
         return None

@@ -1,4 +1,4 @@
-"""Whether the launcher lets a job continue after a death."""
+"""Whether a job can continue after a rank's death."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
 
 
 def is_fault_tolerant() -> bool:
-    """Whether this job continues after a death, by its launcher and its MPI."""
+    """Whether the launcher and the MPI library let this job continue after a death."""
     from .native import MPI
 
     return os.environ.get(FAULT_TOLERANT, "0").lower() not in ("0", "false") and hasattr(MPI.Comm, "Get_failed")
 
 
 def check_fault_tolerant(size: int, engine: _core.Engine | None = None) -> None:
-    """Raise RuntimeError unless the job continues after deaths, or has no other rank. `size`: the number of ranks."""
+    """Raise RuntimeError if the job ends when a rank dies, unless this rank is the only rank (`size` 1)."""
     if size == 1:
         return
     if not is_fault_tolerant() or (engine is not None and engine.acknowledge_failed() is None):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Closing(Protocol):
-    """An object with a `with` block."""
+    """An object that a `with` block closes."""
 
     @property
     def name(self) -> str:
@@ -21,13 +21,13 @@ class Closing(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left it."""
+        """Whether this rank no longer takes part."""
 
     def close(self) -> None:
-        """Close it, and wait for the other ranks."""
+        """Close the object, and wait for the other ranks."""
 
     def abort(self) -> int:
-        """Close it without waiting; return the number of discarded contributions. Does nothing if closed."""
+        """Close the object without waiting; return the number of discarded contributions: 0 if closed before."""
 
 
 def exit_context(
@@ -38,7 +38,7 @@ def exit_context(
     *,
     is_open: bool,
 ) -> None:
-    """Close at the end of a block; after an exception abort, warn of discarded data, and notify the other ranks.
+    """Close an object at the end of a block; after an exception, abort it, notify other ranks, and warn of lost data.
 
     Only `__exit__` may call it: the warning names the caller of its caller, which is the user's `with` statement.
     `what` is the subject of the warning, `kind` the type of the exception that ended the block, or None. If
@@ -56,7 +56,7 @@ def exit_context(
             context.engine.announce(f"left {closing.name!r} by {kind.__name__}")
     discarded = closing.abort()
     if is_open:
-        _warn(f"{what} was left by {kind.__name__}", discarded)
+        _warn(f"{what} ended with {kind.__name__}", discarded)
 
 
 def _warn(what: str, discarded: int) -> None:

@@ -1,7 +1,7 @@
 """mpi4py's MPI and the extension, loaded together and checked.
 
-Importing this module also imports `mpi4py.MPI`, which initializes MPI. Therefore no module of this package imports it
-at the top: `import pycollectives` starts nothing. mpi4py is loaded first, so that the extension links to its libmpi.
+Importing this module also imports `mpi4py.MPI`, which initializes MPI. Therefore modules import this one only in
+functions: `import pycollectives` starts nothing. mpi4py is loaded first, so that the extension links to its libmpi.
 
 A build from source has one extension, `_core.*.so`. A wheel has one for each MPI, such as `_core.openmpi.*.so`, and the
 one for mpi4py's MPI is loaded.
@@ -88,7 +88,7 @@ def _load() -> None:
         return
     interface = _interface_of_mpi(MPI.get_vendor()[0], MPI._sizeof(MPI.Comm))
     if interface not in variants:
-        raise ImportError(f"this wheel has builds for {' and '.join(sorted(variants))}")
+        raise ImportError(f"this wheel has builds only for {' and '.join(sorted(variants))}")
     path = str(variants[interface])
     spec = spec_from_file_location(EXTENSION, path, loader=ExtensionFileLoader(EXTENSION, path))
     assert spec is not None

@@ -31,12 +31,12 @@ class Place(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Place:
-        """Return the place that `encode` has encoded."""
+        """Return the place from the result of `encode`."""
         machine, process, started, cores, tuned = text.decode().rsplit(" ", 4)
         return cls(machine, int(process), int(started), int(cores, 16), tuned == "tuned")
 
     def encode(self) -> bytes:
-        """Return the bytes that ranks exchange."""
+        """Return the place as bytes, which ranks exchange."""
         tuned = "tuned" if self.tuned else "untuned"
         return f"{self.machine} {self.process} {self.started} {self.cores:x} {tuned}".encode()
 
@@ -55,9 +55,9 @@ def neighbours_of(places: Sequence[Place], rank: int) -> list[tuple[int, int, in
 
 
 def machine_of_this_process() -> str:
-    """Return a text that is the same for processes that can share memory, and differs for others.
+    """Return a text that two processes have in common only if they can share memory.
 
-    It names the running kernel and its namespace of process numbers: ranks find each other's memory by process number.
+    The text names the kernel and its namespace of process numbers, by which ranks find each other's memory.
     """
     try:
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -95,7 +95,7 @@ def has_core_per_rank(places: Sequence[Place]) -> bool:
 
 
 def farthest_of(nodes: Sequence[int], places: Sequence[Place]) -> int | None:
-    """Return the first rank that is not on rank 0's machine; without one, the first that is not on its node, or None.
+    """Return the first rank that is not on rank 0's machine; otherwise the first one on another node, or None.
 
     >>> places = [Place("a", 7, 100, 1), Place("a", 8, 101, 1), Place("b", 7, 90, 1)]
     >>> farthest_of([0, 1, 2], places), farthest_of([0, 1], places[:2]), farthest_of([0, 0], places[:2])
@@ -106,7 +106,7 @@ def farthest_of(nodes: Sequence[int], places: Sequence[Place]) -> int | None:
 
 
 def nodes_of(machines: Sequence[str], ranks_per_node: int | None) -> list[int]:
-    """Return the node of each rank: a node has `ranks_per_node` ranks of a machine in ascending order (None: all).
+    """Return the node of each rank: `ranks_per_node` consecutive ranks of a machine; None for all its ranks.
 
     Nodes are numbered in the order of their lowest ranks.
 

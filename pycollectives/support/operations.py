@@ -57,7 +57,7 @@ def checked_op(op: object) -> str:
 
 
 def checked_op_on(op: object, dtype: np.dtype[Any]) -> str:
-    """Return the name of a reduction; TypeError if it is not defined on the elements of a supported type."""
+    """Return the name of a reduction; TypeError if the reduction is not defined on `dtype`."""
     name = checked_op(op)
     kind = _kind_of(dtype)
     if kind not in DEFINED[name]:
@@ -68,7 +68,7 @@ def checked_op_on(op: object, dtype: np.dtype[Any]) -> str:
 
 
 def check_op_on_device(op: str, dtype: np.dtype[Any]) -> None:
-    """Raise `ValueError` if CUDA devices do not have this reduction for such elements; `op` is defined for them."""
+    """Raise `ValueError` if CUDA devices do not support the reduction `op` on `dtype`, as the host does."""
     kind = _kind_of(dtype)
     if op not in ON_DEVICE.get(kind, ()):
         takes = ", ".join(ON_DEVICE.get(kind, ON_DEVICE["f"]))

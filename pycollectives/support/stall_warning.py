@@ -1,4 +1,4 @@
-"""Warnings of long waits outside the engine, by the logger `pycollectives`; the engine writes its own to stderr."""
+"""Warnings of long waits outside the engine, by the logger `pycollectives`; the engine's own warnings go to stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _logger = logging.getLogger("pycollectives")
 class StallWarning:
     """A wait that begins now. It is reported after some seconds, and again each time its duration has doubled.
 
-    `after`: seconds, `PYC_STALL_WARNING`; None: never. `who`: this rank in the log line, such as "rank 0 of 3".
+    `after`: seconds before the first report (`PYC_STALL_WARNING`), or None for no reports. `who`: this rank in the log
+    line, such as "rank 0 of 3".
 
     >>> StallWarning(None, "rank 0 of 3").is_due()
     False
@@ -25,7 +26,7 @@ class StallWarning:
 
     @property
     def waited(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since the wait began."""
         return time.monotonic() - self._begin
 
     def is_due(self, *, within: float = 0.0) -> bool:

@@ -24,7 +24,7 @@ class StepTimer:
     """Record the seconds of work in each step of this rank, in a `with` block without waits for other ranks.
 
     The optimizers of `pycollectives.torch` record their steps in the timer that they receive as `step_timer`. A loop
-    without a block for the work calls `lap` after each step, and waits within `excluded`.
+    without a block for the work calls `lap` after each step, and waits in blocks of `excluded`.
 
     `save` writes the times of all ranks to a file, from which `python -m pycollectives advise` forecasts the speed of
     every method.
@@ -43,13 +43,13 @@ class StepTimer:
     """
 
     def __init__(self) -> None:
-        """Record nothing yet."""
+        """Make a timer without recorded steps."""
         self.seconds: list[float] = []
         self._begin: float | None = None
         self._excluded, self._depth = 0.0, 0
 
     def __enter__(self) -> Self:
-        """Begin a step. RuntimeError if one has begun."""
+        """Begin a step. RuntimeError if a step has already begun."""
         if self._begin is not None:
             raise RuntimeError("StepTimer: a step has begun and not ended; blocks cannot be nested")
         self._begin, self._excluded = time.perf_counter(), 0.0

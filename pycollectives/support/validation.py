@@ -1,4 +1,4 @@
-"""Common checks of arguments. An error names the argument, the expected values and the found one."""
+"""Common checks of arguments. An error names the argument, the expected values and the found value."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def checked_rank(what: str, value: Any, size: int) -> int:
 
 
 def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
-    """Return the members of a group, ascending; ValueError or TypeError if `rank` is missing or one is listed twice."""
+    """Return the members of a group, ascending; ValueError or TypeError if `rank` is missing or a member repeated."""
     try:
         members = sorted(operator.index(member) for member in group)
     except TypeError:
@@ -107,7 +107,7 @@ def with_prefix(error: Exception, prefix: str) -> Exception:
         except TypeError:
             continue
         return made
-    raise AssertionError("an exception is made of a text")
+    raise AssertionError("expected Exception to take a text")
 
 
 # --- Fields of frozen dataclasses, such as policies -------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Declared:
 
 
 def integer(*, at_least: int | None = None, at_most: int | None = None, **more: Any) -> dict[str, Any]:
-    """Return the metadata of an integer field, with its name in the `engine`; if it is `optional`, it may be None."""
+    """Return the metadata of an integer field, with its name in the `engine`; an `optional` field may be None."""
 
     def check(kind: str, field: str, value: Any) -> int:
         try:
@@ -147,7 +147,7 @@ def integer(*, at_least: int | None = None, at_most: int | None = None, **more: 
 
 
 def hash_seed(*, at_least: int | None = None, **more: Any) -> dict[str, Any]:
-    """Return the metadata of a seed of the engine's hash."""
+    """Return the metadata of a field with a seed for the engine's hash."""
 
     def check(kind: str, field: str, value: Any) -> int:
         number: int = integer(at_least=at_least)["check"](kind, field, value)
@@ -163,7 +163,7 @@ def checked_number(kind: str, field: str, value: Any, unit: str = "") -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{kind}: expected a number {field}{unit and f' of {unit}'}, got {value!r}") from None
+        raise TypeError(f"{kind}: expected a number{unit and f' of {unit}'} for {field}, got {value!r}") from None
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{kind}: expected a finite {field} >= 0{unit and f' {unit}'}, got {value!r}")
     return number

@@ -23,7 +23,7 @@ def checked_topology(value: Any, size: int) -> AnyTopology:
 
 
 def checked_static_topology(value: Any, size: int) -> Topology:
-    """Return a checked topology that does not vary in time; otherwise as `checked_topology`."""
+    """Do the same as `checked_topology`, but refuse a topology that varies in time."""
     graph = checked_topology(value, size)
     if not isinstance(graph, Topology):
         raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
@@ -31,7 +31,7 @@ def checked_static_topology(value: Any, size: int) -> Topology:
 
 
 def weights_or(topology: AnyTopology, weights: str | None, otherwise: str) -> str:
-    """Return the kind of weights: `weights` if given, otherwise the graph's own, or `otherwise` if it has none."""
+    """Return the kind of weights: `weights` if given, otherwise the graph's, or `otherwise` if the graph has none."""
     if weights is not None:
         return weights
     steps = [topology.at(step) for step in range(topology.period)]

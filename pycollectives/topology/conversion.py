@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 def from_matrix(matrix: npt.ArrayLike, *, name: str = "matrix") -> Topology:
-    """Return the topology of a matrix of weights; they become its default kind, `"given"`.
+    """Return the topology that a matrix of weights defines.
+
+    The topology's default kind of weights is `"given"`: the weights in this matrix.
 
     Parameters
     ----------
     matrix
         Weights of shape (P, P), which are copied: w[i, j] is the weight with which rank i takes rank j's value, and
-        w[i, i] the weight of its own. If w[i, j] is not 0, the graph has an edge from j to i.
+        w[i, i] the weight of rank i's own value. If w[i, j] is not 0, the graph has an edge from j to i.
     name
         The name in messages.
 
@@ -60,10 +62,10 @@ def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = N
         in the graph's order. Edges of nodes to themselves are ignored: each rank has such an edge.
     weight
         Name of the edge attribute with the weights, which become the kind `"given"`, as in `from_matrix`. A rank's own
-        weight is the attribute of its edge to itself, or otherwise 1 minus the weights of its in-edges. None: no
-        weights.
+        weight is the attribute of its edge to itself, or otherwise 1 minus the weights of its in-edges. If `weight` is
+        None, the topology has no weights of its own.
     name
-        The name in messages. Default: the graph's own name, if it has one.
+        The name in messages. Default: the name of `graph`, if it has one.
 
     Raises
     ------
@@ -98,7 +100,7 @@ def _weights(graph: Any, ranks: dict[Any, int], weight: str, title: str) -> npt.
     matrix = np.zeros((len(ranks), len(ranks)))
     for source, target, value in graph.edges(data=weight):
         if value is None:
-            raise ValueError(f"{title}: expected a {weight!r} for each edge, found none for ({source!r}, {target!r})")
+            raise ValueError(f"{title}: expected {weight!r} on each edge, found none on ({source!r}, {target!r})")
         matrix[ranks[target], ranks[source]] = value
     for node, rank in ranks.items():
         if not graph.has_edge(node, node):

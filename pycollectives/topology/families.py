@@ -23,7 +23,7 @@ def ring(size: int) -> Topology:
 
 
 def ring_based(size: int) -> Topology:
-    """Return a ring where each rank is also connected to the most distant one (Hop, Figure 11). Degree 3.
+    """Return a ring where each rank is also connected to the most distant rank (Hop, Figure 11). Degree 3.
 
     If `size` is odd, a rank has two most distant ranks, and the degree is 4.
 
@@ -88,7 +88,7 @@ def hypercube(size: int) -> Topology:
     """
     size = checked_integer("hypercube: size", size, at_least=1)
     if size & (size - 1):
-        raise ValueError(f"hypercube: expected a power of two as number of ranks, got {size}")
+        raise ValueError(f"hypercube: expected a power of two as the number of ranks, got {size}")
     return _undirected("hypercube", size, ((rank, rank ^ bit) for rank in range(size) for bit in powers_of_two(size)))
 
 
@@ -132,15 +132,15 @@ def complete(size: int) -> Topology:
 def two_level(nodes: Sequence[int], gates: int = 1) -> Topology:
     """Return a complete graph within each node, and a ring of nodes (Hop, 7.3.6).
 
-    Use it if links between nodes are slow: it needs fewer of them than graphs that ignore nodes.
+    Use it if links between nodes are slow: it has fewer such links than graphs that ignore nodes.
 
     Parameters
     ----------
     nodes
         The node of each rank, such as `Communicator.nodes`. An empty sequence raises `ValueError`.
     gates
-        1: both links of a node end at its lowest rank (Figure 21 (b)). 2: the link to the next node ends at its second
-        rank, if it has one (Figure 21 (c)).
+        If 1, both links of a node end at its lowest rank (Figure 21 (b)). If 2, the link to the next node ends at the
+        node's second rank, if the node has two (Figure 21 (c)).
 
     >>> two_level([0, 0, 0, 1, 1, 2]).in_neighbors(0)
     (1, 2, 3, 5)

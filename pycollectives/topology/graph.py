@@ -108,15 +108,15 @@ class Topology:
         return self
 
     def union(self) -> Topology:
-        """Return the graph with the edges of all steps: this graph."""
+        """Return this graph, which has the edges of all steps."""
         return self
 
     def in_neighbors(self, rank: int) -> tuple[int, ...]:
-        """Return the ranks whose values `rank` takes, ascending, without itself."""
+        """Return the ranks whose values `rank` takes, ascending, without `rank`."""
         return self._in[checked_rank("rank", rank, self.size)]
 
     def out_neighbors(self, rank: int) -> tuple[int, ...]:
-        """Return the ranks that take the value of `rank`, ascending, without itself."""
+        """Return the ranks that take the value of `rank`, ascending, without `rank`."""
         return self._out[checked_rank("rank", rank, self.size)]
 
     @property
@@ -253,8 +253,8 @@ class Topology:
     def spectral_gap(self, weights: str | None = None) -> float:
         """Return the spectral gap, the mixing speed of averages: the difference of W's two largest eigenvalue moduli.
 
-        It is 0 if some values never mix, and 1 if all ranks have the mean after one step (Hop, section 7; Lian et al.
-        2017).
+        The gap is 0 if some values never mix, and 1 if all ranks have the mean after one step (Hop, section 7; Lian et
+        al. 2017).
 
         Parameters
         ----------
@@ -308,7 +308,7 @@ class Topology:
         """Return rho of AD-PSGD, the largest share of the ranks' disagreement that remains after a pairwise average.
 
         A rank drawn uniformly averages with one of its neighbors, drawn uniformly. W is the matrix of that average, and
-        rho is the second largest eigenvalue of E[W^T W], in [0, 1). The smaller it is, the faster AD-PSGD converges. It
+        rho is the second largest eigenvalue of E[W^T W], in [0, 1). AD-PSGD converges faster if rho is smaller. It
         equals 1 - 1 / (size chi1), with chi1 of `chi`. Source: Lian et al. 2018 (AD-PSGD), Assumption 1.
 
         Raises
@@ -334,7 +334,7 @@ class Topology:
         return self._unreachable() is None
 
     def _unreachable(self) -> tuple[int, int] | None:
-        """Return two ranks without a path from the first to the second; None if all are connected."""
+        """Return two ranks without a path from the first to the second; None if there are none."""
         for neighbors in (self._out, self._in):
             hops = measures.distances(0, neighbors)
             if -1 in hops:
@@ -348,7 +348,7 @@ class Topology:
         return measures.sides(self._in, self._out)[1] is None
 
     def coloring(self) -> tuple[int, ...]:
-        """Return the side, 0 or 1, of each rank of a bipartite graph; `ValueError` for others.
+        """Return the side, 0 or 1, of each rank of a bipartite graph; `ValueError` for other graphs.
 
         The lowest rank of each connected part is on side 0.
         """
@@ -361,7 +361,7 @@ class Topology:
         return tuple(side)
 
     def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the ranks of either side of a bipartite graph, ascending; `ValueError` for others."""
+        """Return the ranks of each side of a bipartite graph, ascending; `ValueError` for other graphs."""
         side = self.coloring()
         first, second = (tuple(rank for rank in range(self.size) if side[rank] == number) for number in (0, 1))
         return first, second

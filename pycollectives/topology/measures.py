@@ -34,7 +34,7 @@ def distances(source: int, outgoing: Neighbors) -> list[int]:
 
 
 def sides(incoming: Neighbors, outgoing: Neighbors) -> tuple[list[int], tuple[int, int] | None]:
-    """Return the side, 0 or 1, of each rank, and an edge within a side; None if the graph is bipartite.
+    """Return the side, 0 or 1, of each rank, and an edge within a side, or None if the graph is bipartite.
 
     The direction of edges does not count. The lowest rank of each connected part is on side 0.
     """

@@ -46,8 +46,8 @@ def _two_level(name: str, size: int) -> Topology:
     sizes, gates = words[0].split("+") if words else [], words[1:]
     if not sizes or gates not in ([], ["1"], ["2"]) or not all(n.isascii() and n.isdecimal() and int(n) for n in sizes):
         raise ValueError(
-            "topology: expected two-level:K, with K ranks per node, or two-level:K+L with the ranks of each node, and "
-            f"nothing, :1 or :2 after it, got {name!r}"
+            "topology: expected two-level:K, with K ranks per node, or two-level:K+L with the ranks of each node, then "
+            f":1, :2 or nothing, got {name!r}"
         )
     of_each = [int(each) for each in sizes]
     if len(of_each) == 1:

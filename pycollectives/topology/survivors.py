@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> list[Matrix]:
-    """Return the weights of each step of a period among the ranks in `kept`, in their order.
+    """Return the weights of each step of a period among the ranks in `kept`, in that order.
 
-    If these weights do not connect the ranks, each step has the weights of all steps together.
+    If these weights do not connect the ranks, each step's weights derive from the mean of all steps.
 
     >>> from .time_varying import alternating_exponential_ring
     >>> among(alternating_exponential_ring(4), None, [0, 3])[0].round(6)
@@ -34,12 +34,12 @@ def among(topology: AnyTopology, weights: str | None, kept: Sequence[int]) -> li
 
 
 def without(matrix: Matrix, kept: Sequence[int]) -> Matrix:
-    """Return the weights among the ranks in `kept`, where the others forward values at once.
+    """Return the weights among the ranks in `kept`, as if the other ranks forwarded values at once.
 
     This is the stochastic complement (Meyer, "Stochastic complementation, uncoupling Markov chains, and the theory of
     nearly reducible systems", SIAM Review 1989, section 2): rows or columns that sum to 1 still do, symmetric weights
-    stay symmetric, and a connected graph stays connected. A value that would never leave the others stays with its
-    rank.
+    stay symmetric, and a connected graph stays connected. Weight that never leads back to a kept rank is
+    added to a rank's own weight.
 
     >>> ring = np.array([[2, 1, 0, 1], [1, 2, 1, 0], [0, 1, 2, 1], [1, 0, 1, 2]]) / 4
     >>> without(ring, [0, 1, 2])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class TimeVarying:
     """A topology that changes with the step: step s uses topology number s modulo `period` of a list.
 
-    It has `size`, `period`, `at`, `signature` and the checks of `Topology`, so that you can use it in place of one.
+    It has `size`, `period`, `at`, `signature` and the checks of `Topology`, so that it can replace a `Topology`.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class TimeVarying:
         self._topologies = tuple(topologies)
         for topology in self._topologies:
             if not isinstance(topology, Topology):
-                raise TypeError(f"topologies: expected topologies, got {topology!r}")
+                raise TypeError(f"topologies: expected Topology objects, got {topology!r}")
         if not self._topologies:
             raise ValueError("topologies: expected at least one, got none")
         sizes = {topology.size for topology in self._topologies}
         if len(sizes) > 1:
-            raise ValueError(f"topologies: expected one number of ranks, got {sorted(sizes)}")
+            raise ValueError(f"topologies: expected the same number of ranks in all, got {sorted(sizes)}")
         self._name = checked_name(name)
 
     @property
@@ -193,9 +193,9 @@ def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVary
     """Return the alternating exponential ring of Decent-DP: pairs of nodes exchange in alternate steps.
 
     A node has `ranks_per_node` ranks with consecutive numbers. In the steps 2 i and 2 i + 1, node a is paired with the
-    node whose number differs in bit i. Pairs with even numbers average over both nodes in step 2 i + 1, the others in
-    step 2 i. In its other step, a node averages among its own ranks. In this way only half of the nodes use the network
-    at any time. Weights are uniform. All ranks have the exact mean after a period of 2 log2(nodes) steps.
+    node whose number differs in bit i. Even-numbered pairs average over both nodes in step 2 i + 1, odd-numbered pairs
+    in step 2 i. In the other step, a node averages among its own ranks. In this way only half of the nodes use the
+    network at any time. Weights are uniform. All ranks have the exact mean after a period of 2 log2(nodes) steps.
 
     Source: Wang and Johansson, "From Promise to Practice", ICLR 2025, and its package Decent-DP.
 
@@ -219,7 +219,7 @@ def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVary
     nodes = size // width
     if nodes * width != size or nodes & (nodes - 1):
         raise ValueError(
-            f"alternating-exponential-ring: expected a power of two as number of nodes, got {size} ranks with "
+            f"alternating-exponential-ring: expected a power of two as the number of nodes, got {size} ranks with "
             f"{width} per node"
         )
     steps = [_exchanges(nodes, width, bit, turn) for bit in powers_of_two(nodes) for turn in (1, 0)]
@@ -227,7 +227,7 @@ def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVary
 
 
 def _exchanges(nodes: int, width: int, bit: int, turn: int) -> list[tuple[int, int]]:
-    """Return the edges of a step: pairs of nodes average if their number modulo 2 is `turn`, others within a node."""
+    """Return the edges of a step: node pairs whose number modulo 2 is `turn` average, the others only within nodes."""
     edges: list[tuple[int, int]] = []
     for number, first in enumerate(node for node in range(nodes) if not node & bit):
         members = [range(node * width, (node + 1) * width) for node in (first, first | bit)]

@@ -35,8 +35,8 @@ class GradientAverager:
     `average` averages the contents of `.grad`, of any origin. If a hook has already contributed them, `average`
     compares the bits and raises if they differ. Afterwards the program may change `.grad` in place.
 
-    `make` creates a named mean over ranks for a buffer (collective). `overlap`: contribute during `backward()`. After
-    the communicator has closed (`is_open`), hooks do nothing.
+    `make` creates a named mean over ranks for a buffer (collective). If `overlap` is True, hooks contribute during
+    `backward()`. After the communicator has closed (`is_open`), hooks do nothing.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class GradientAverager:
         self._set_aside: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # contents of `.grad` during a flush
 
     def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
-        """Make buckets of parameters, last parameter first, which is backward's order; collective."""
+        """Make buckets of parameters, last parameter first, which is the order of `backward()`; collective."""
         trainable = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
         for group in fused(trainable, bucket_bytes, summed_in):
             name = f"bucket {len(self.buckets)} ({len(group)} tensors)"
@@ -77,7 +77,7 @@ class GradientAverager:
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def without_bucket(self, groups: Iterable[Mapping[str, Any]]) -> list[torch.Tensor]:
-        """Return the parameters of parameter groups that are in no bucket."""
+        """Return the parameters in `groups` that are in no bucket."""
         every = (parameter for group in groups for parameter in group["params"])
         return [parameter for parameter in every if id(parameter) not in self._with_bucket]
 
@@ -97,7 +97,7 @@ class GradientAverager:
         return bucket.unused(flushing=self.flushing) if is_under_way else None
 
     def fused(self, groups: Iterable[Mapping[str, Any]]) -> list[list[int]]:
-        """Return the parameters of each bucket, by their numbers in parameter groups."""
+        """Return the numbers of each bucket's parameters, counted over all parameter groups."""
         numbers = {id(each): number for number, each in enumerate(p for group in groups for p in group["params"])}
         return [[numbers[id(parameter)] for parameter in bucket.parameters] for bucket in self.buckets]
 
@@ -110,7 +110,7 @@ class GradientAverager:
 
     @torch.compiler.disable
     def _on_gradient(self, bucket: Bucket, number: int, parameter: torch.Tensor) -> None:
-        """Count a ready gradient, and contribute its bucket after the last one. Backward calls this hook."""
+        """Count a ready gradient, and contribute its bucket once complete. `backward()` calls this hook."""
         if not self._is_open():
             self._remove_hooks()
             return
@@ -157,7 +157,7 @@ class GradientAverager:
 
     def _check_not_flushing(self) -> None:
         if self.flushing:
-            raise RuntimeError("a flush reached its time limit: call flush() again before the next gradients")
+            raise RuntimeError("a flush reached its time limit: call flush() again before backward() or step()")
 
     def _begin(self) -> None:
         self._check_not_flushing()
@@ -219,7 +219,7 @@ class GradientAverager:
         return (parameter for bucket in self.buckets for parameter in bucket.parameters)
 
     def _check_averages(self) -> None:
-        """Refuse new gradients in place of averages; averages may be changed in place or set to None."""
+        """Refuse gradients that replace averages; the program may change averages in place or set them to None."""
         if self._mixed:
             raise RuntimeError(UNUSED)
         for bucket, parameter, shown in self._shown:
@@ -286,9 +286,10 @@ class GradientAverager:
             bucket.flush(deadline)
 
     def end_flush(self, groups: Iterable[Mapping[str, Any]], step: Callable[[], Any]) -> None:
-        """Make a step with this rank's outstanding averages, if any, once all that flush together have delivered.
+        """Take a step with this rank's outstanding averages, if any.
 
-        Gradients that were in `.grad` before the flush are restored, for the program's next step.
+        Call this after all optimizers that flush together have delivered their pending data. Gradients that were in
+        `.grad` before the flush are restored, for the program's next step.
         """
         self.flushing = False
         try:
@@ -307,7 +308,7 @@ class GradientAverager:
         self._set_aside = []
 
     def leave(self) -> None:
-        """Leave all means without waiting, even if one raises."""
+        """Leave the means of all buckets without waiting, even if one raises."""
         self._remove_hooks()
         with contextlib.ExitStack() as stack:
             for bucket in reversed(self.buckets):
@@ -315,7 +316,7 @@ class GradientAverager:
                 bucket.mean.show_unused(_nothing)
 
     def abort(self) -> int:
-        """Leave all means at once, even if one raises; return the number of discarded contributions."""
+        """Abort the means of all buckets, even if one raises; return the number of discarded contributions."""
         self._remove_hooks()
         self._put_back()
         discarded: list[int] = []
@@ -331,7 +332,7 @@ class GradientAverager:
 
 
 def _nothing() -> None:
-    """Return None, since no result is unused."""
+    """Return None, for a mean without unused results."""
 
 
 def _take_gradients(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:

@@ -60,7 +60,7 @@ def root_of(comm: Communicator) -> int:
 
 
 def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> int:
-    """Copy bytes from the root to all ranks; return the root. If it dies in the call, the next root sends its bytes."""
+    """Copy bytes from the root to all ranks; return the root. If the root dies, the next root sends its own bytes."""
     while True:
         sender = _send(comm, data, root_of(comm), deadline)
         if sender is not None:
@@ -68,7 +68,7 @@ def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> int:
 
 
 def _send(comm: Communicator, data: Array, root: int, deadline: Deadline) -> int | None:
-    """Copy bytes from `root` to all ranks; return the sender, the same on all ranks, or None if it died first."""
+    """Copy bytes from `root` to all ranks; return the sender, or None, on all ranks, if the sender died first."""
     sent = np.zeros(data.nbytes + 8, np.uint8)  # bytes plus zeros are the same bits
     if comm.rank == root:
         sent[:-8] = data.view(np.uint8).reshape(-1)
@@ -82,7 +82,7 @@ def _send(comm: Communicator, data: Array, root: int, deadline: Deadline) -> int
 
 
 def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> tuple[bytes, int]:
-    """Return the root's bytes, and the root; the other ranks' bytes are ignored."""
+    """Return the root's bytes, and the root's rank; ignore the other ranks' bytes."""
     while True:
         length = np.array([len(data)], dtype=np.int64)
         root = _broadcast(comm, length, deadline)
@@ -97,7 +97,7 @@ class PackedState:
     def __init__(
         self, optimizer: torch.optim.Optimizer, first_group: int, schedulers: Sequence[LRScheduler] = ()
     ) -> None:
-        """Pack the groups from `first_group` on; schedulers go with group 0. `TypeError` if pickle fails."""
+        """Pack the groups from `first_group` on, and schedulers if it is 0. `TypeError` if pickle fails."""
         groups = optimizer.param_groups[first_group:]
         parameters = parameters_of(groups)
         state = {key: optimizer.state[key] for key in _keys(optimizer.state, parameters, first_group)}
@@ -109,7 +109,7 @@ class PackedState:
         except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
             raise TypeError(
                 f"optimizer: its state, hyperparameters or schedulers cannot be sent to the other ranks ({error}): "
-                "pass broadcast_state=False, and set them to the same values everywhere; with spares they must be sent"
+                "pass broadcast_state=False (without spares), and set them to the same values on all ranks"
             ) from None
         self.text = file.getvalue()
         self.tensors = pickler.tensors
@@ -123,7 +123,7 @@ def _signature(text: bytes) -> dict[str, str | int | None]:
 
 
 def _keys(state: Mapping[Any, Any], parameters: Sequence[torch.Tensor], first_group: int) -> list[Any]:
-    """Return the keys of parameters; for all groups (`first_group` 0), also the keys that are not tensors."""
+    """Return the parameters' keys in `state`; if `first_group` is 0, also the keys that are not tensors."""
     known = set(map(id, parameters))
     return [key for key in state if (id(key) in known if isinstance(key, torch.Tensor) else first_group == 0)]
 
@@ -133,7 +133,7 @@ def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes a parameter as its number, and another tensor as its shape, strides, dtype and device type."""
+    """Writes a parameter as its number, and any other tensor as its shape, strides, dtype and device type."""
 
     def __init__(self, file: io.BytesIO, parameters: Sequence[torch.Tensor]) -> None:
         super().__init__(file)
@@ -178,7 +178,7 @@ class _Unpickler(pickle.Unpickler):
         return self.tensors[place]
 
     def _device(self, kind: str) -> torch.device:
-        """The device of this rank's parameters if it is of that kind; rank 0 may use another one."""
+        """Return this rank's device of that kind, which rank 0 may not have: its parameters' or the default one."""
         own = (parameter.device for parameter in self._parameters if parameter.device.type == kind)
         return next(own, torch.device(kind))
 
@@ -189,7 +189,7 @@ class ReceivedState:
     def __init__(
         self, text: bytes, optimizer: torch.optim.Optimizer, first_group: int, schedulers: Sequence[LRScheduler] = ()
     ) -> None:
-        """Unpickle it, without changing the optimizer."""
+        """Unpickle the state, without changing the optimizer."""
         self._text = text
         self._optimizer = optimizer
         self._schedulers = schedulers
@@ -202,7 +202,7 @@ class ReceivedState:
         return _signature(self._text)
 
     def use(self) -> None:
-        """Install it in the optimizer."""
+        """Install the received state in the optimizer and its schedulers."""
         groups = self._optimizer.param_groups[self._first_group :]
         state = self._optimizer.state
         for key in _keys(state, parameters_of(groups), self._first_group):

@@ -12,7 +12,7 @@ other, each in a bucket where the other was late:
 Proof: let rank i wait in bucket X for round x. Let rank j be needed there, but wait in another bucket. Rank j has
 arrived in X since its step began, and a round before x took its data. That round completed after j's step began and
 before i's step began, which makes j's step older than i's. Every rank that j waits for is in a still older step. The
-number of ranks is finite, and therefore some rank waits for no other. A rank that flushes leaves all buckets before it
+number of ranks is finite, and therefore some rank waits for no rank. A rank that flushes leaves all buckets before it
 waits in any.
 
 On a device, a contribution is handed over when its stream reaches it, and it may be late by then. A rank therefore
@@ -75,15 +75,15 @@ class Bucket:
 
     The bucket owns the buffer. `contribute` copies `.grad` into it, and `show` copies the averages to `.grad`. The
     tensors in `.grad` and their strides belong to the program, which may change them at any time;
-    `changed_since_contributed` compares the bits. 16-bit gradients are added up in float32. After the gradients, the
-    buffer holds one number per gradient: how many ranks had one.
+    `changed_since_contributed` detects changes. 16-bit gradients are added up in float32. After the gradients, the
+    buffer holds one number per gradient: how many ranks had this gradient.
 
     After `wait` or `flush`, the bucket holds the sum of the means that this rank received since `begin`. `late` and
     `missed` describe the round that the step received.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
-        """Fuse gradients with the same `summed_in`, on their device; `make` creates the mean for the buffer."""
+        """Fuse gradients on one device, with the same `summed_in`; `make` creates the mean for their buffer."""
         self.parameters = tuple(parameters)
         first = parameters[0]
         self._starts = list(itertools.accumulate((tensor.numel() for tensor in parameters), initial=0))
@@ -103,7 +103,7 @@ class Bucket:
         self.begin()
 
     def unused(self, *, flushing: bool) -> Unused:
-        """Return the results since `begin`, for the collective. `flushing`: the optimizer flushes."""
+        """Return the results since `begin`, for the collective. `flushing`: whether the optimizer is flushing."""
         result = None
         if self._unread:
             result = self.mean.collective.result
@@ -128,12 +128,12 @@ class Bucket:
     # ------------------------------------------------------------------------------------------------ contributing
 
     def note_ready(self, number: int) -> bool:
-        """Note that a parameter's gradient is ready; return whether all are."""
+        """Note that a parameter's gradient is ready; return whether all gradients are ready."""
         self._ready.add(number)
         return len(self._ready) == self._expected
 
     def forget_ready(self) -> None:
-        """Reset the count of ready gradients after a skipped step, which dropped them."""
+        """Reset the count of ready gradients after a skipped step, which dropped the gradients."""
         if not self.contributed:
             self._ready.clear()
 
@@ -195,7 +195,7 @@ class Bucket:
             self._take(self._calls.popleft())
 
     def _await_handover(self) -> None:
-        """Wait until this rank's calls are handed over; on the host they are."""
+        """Wait until this rank's calls are handed over. Calls on the host already are, so this returns at once."""
         if self._calls:
             _ = self._calls[-1].late
 
@@ -241,7 +241,7 @@ class Bucket:
         self._leaving = True
 
     def start_flush(self) -> None:
-        """Take the available results and leave, so that no rank waits for this one. Repeated calls do nothing more."""
+        """Take the available results and leave the mean, so that no rank waits for this rank. May be repeated."""
         if self._leaving:
             self._take_done()
             self._keep_result()
@@ -264,7 +264,7 @@ class Bucket:
 
     @property
     def given(self) -> bool:
-        """Whether there is a result."""
+        """Whether this rank has received a result since `begin`."""
         return self._given > 0
 
     def show(self, keep: Callable[[torch.Tensor], bool]) -> None:
@@ -293,7 +293,7 @@ class Bucket:
         return average
 
     def _has_one(self) -> list[bool]:
-        """Whether any rank had each gradient, as far as this rank knows."""
+        """Return, for each gradient, whether any rank had it, as far as this rank knows."""
         if not self.given:
             return self._had_one
         present = torch.empty_like(self._present)
@@ -302,7 +302,7 @@ class Bucket:
         return has_one
 
     def _write(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """Write averages, given by their first elements in the buffer, into tensors of any strides."""
+        """Write averages into tensors of any strides; `outs`: each average's start in the buffer, and its tensor."""
         if self._unread:
             self.mean.write_parts(outs)
             for _, out in outs:

@@ -1,7 +1,7 @@
 """Detect a backward pass inside a reentrant activation checkpoint (torch.utils.checkpoint, use_reentrant=True).
 
-Such a checkpoint runs its own backward pass inside the program's. If a parameter is used in several of them, or in one
-and outside, it gets its gradient in parts, and its hooks run once per part.
+Such a checkpoint runs its own backward pass inside the program's. If a parameter is used in several such
+checkpoints, or both inside and outside one, its gradient arrives in parts, and its hooks run once per part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def graph_task() -> int:
 
 
 def in_reentrant_checkpoint(since: int) -> bool:
-    """Whether a checkpoint's backward pass is running, or pass `since` was one inside the running pass."""
+    """Whether a checkpoint's backward pass is running, or `since` was such a pass inside the running pass."""
     if graph_task() < since:  # the running pass began before `since`, which has ended, and so contained it
         return True
     from torch.utils.checkpoint import CheckpointFunction

@@ -2,11 +2,11 @@
 
 A late call does not count as an arrival. If ranks step two optimizers in turn, rank A could wait in one for rank B,
 which waits in the other for rank A. Within one optimizer, a rank that waits in a bucket arrives in the other buckets
-(see `buckets`). It cannot do so in another optimizer, which has no data in flight between its steps: zeros would start
-rounds without any gradients.
+(see `buckets`). The rank cannot do so in another optimizer, which has no data in flight between steps: zeros would
+start rounds without any gradients.
 
-If rounds wait for data, late or not, and ranks step in the same order, they wait for the slowest rank, which waits for
-no rank.
+If rounds wait for data, late or not, and ranks step optimizers in the same order, all ranks wait for the slowest
+rank, which waits for no rank.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class Waits(enum.Enum):
 
     @classmethod
     def of(cls, policy: Policy, max_staleness: int | None, size: int) -> Waits:
-        """Return the kind for an optimizer's options and `size` ranks."""
+        """Return the events for an optimizer's options and `size` ranks."""
         if policy.waits_for_arrivals(size):
             return cls.ARRIVALS
         return cls.NEVER if policy.kind == "solo" and max_staleness is None else cls.DATA
 
 
 class DeadlockGuard(threading.local):
-    """The optimizers of a thread, in order of creation. Refuses one that could deadlock with another."""
+    """The optimizers of a thread, in order of creation. Refuses an optimizer that could deadlock with another."""
 
     def __init__(self) -> None:
         self._waits: weakref.WeakKeyDictionary[CollectiveOptimizer, Waits] = weakref.WeakKeyDictionary()
 
     def admit(self, optimizer: CollectiveOptimizer, waits: Waits) -> None:
-        """Admit an optimizer; `ValueError` if ranks in it and ranks in an open one could wait for each other."""
+        """Admit an optimizer; `ValueError` if ranks in it and in another open optimizer could wait for each other."""
         for other in self.others_that_wait(optimizer):
             if waits is not Waits.NEVER and Waits.ARRIVALS in (waits, self._waits[other]):
                 raise ValueError(

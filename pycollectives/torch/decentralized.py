@@ -56,9 +56,9 @@ class DecentralizedOptimizer(CollectiveOptimizer):
                         synchronization requires (Zhao et al. 2021).
     ==================  ==============================================================================================
 
-    All ranks create and close it together. Ranks may make different numbers of steps. Used as a context manager, it
-    flushes and closes at the end (collective). If the block raises, it closes at once, and the neighbors continue
-    without this rank.
+    All ranks create and close the optimizer together. They may make different numbers of steps. Used as a context
+    manager, it flushes and closes at the end (collective). If the block raises, it closes at once, and the neighbors
+    continue without this rank.
 
     A flush sets the parameters of all ranks to their mean under "d-psgd", "sgp", "hop" and "p-reduce", and to the
     servers' newest model under "parameter-server". It does nothing under "ad-psgd" and "a2cid2". `finish` gives all
@@ -181,10 +181,13 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def averaging(self) -> Averaging:
         """The collective that the method uses, for its `statistics()`, `topology` or `weight`.
 
-        Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces it with a new one.
+        Under "d-psgd", "sgp", "hop" and "p-reduce" a flush replaces the collective.
         """
         if not self._exchange.is_in:
-            raise RuntimeError("averaging: call flush() first, as the survivors do")
+            raise RuntimeError(
+                "averaging: this rank replaces a dead rank and has not joined the collective yet; call flush() first, "
+                "as the surviving ranks do"
+            )
         averaging: Averaging = self._exchange.averaging
         return averaging
 
@@ -193,7 +196,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Make a step of the wrapped optimizer with this rank's gradients, then exchange parameters.
+        """Take a step of the wrapped optimizer with this rank's gradients, then exchange parameters.
 
         Changes that the program itself made to the parameters since the last step, such as clamping, count as part of
         the update.
@@ -213,8 +216,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Raises
         ------
         RuntimeError
-            A parameter requires gradients that did not when this optimizer was made, a flush reached its time limit and
-            was not repeated, or this rank replaces a dead one while the survivors are in another call.
+            A parameter requires gradients, but did not when this optimizer was made; a flush reached its time limit and
+            was not repeated; or this rank replaces a dead rank while the survivors are in another call.
         ValueError
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
@@ -239,12 +242,12 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def _check_can_step(self) -> None:
         self._check_open()
         if self._ending:
-            raise ClosedError(f"{self._name}: finish() or close() ended with an error: call it again")
+            raise ClosedError(f"{self._name}: finish() or close() ended with an error: call that method again")
         if self._is_flushing:
             raise RuntimeError("a flush reached its time limit: call flush() again before the next step")
         self._operations.check("step")
         if not self._exchange.is_in or self._exchange.settled:
-            raise RuntimeError("step: call flush() first, as the survivors do")
+            raise RuntimeError("step: the surviving ranks are in flush() after a death: call flush() first")
         self._look_for_ddp()
         for parameter in parameters_of(self.optimizer.param_groups):
             if parameter.requires_grad and id(parameter) not in self._with_exchange:
@@ -265,8 +268,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def finish(self, *, timeout: float | None = None) -> None:
         """Set the parameters of all ranks to their mean, and close; collective.
 
-        Call it at the end of training, before evaluation. Ranks may have made different numbers of steps. They end with
-        the same parameters and, if a model was given, the same buffers (see `average_buffers`).
+        Call `finish` at the end of training, before evaluation. Ranks may have made different numbers of steps. They
+        end with the same parameters and, if a model was given, the same buffers (see `average_buffers`).
 
         Parameters
         ----------
@@ -314,7 +317,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         return [self._exchange.equalize]
 
     def _end_step(self) -> None:
-        """Do nothing, since no step prepares the next one."""
+        """Do nothing: a step does not prepare the next step."""
 
     def _leave(self) -> None:
         self._exchange.leave()

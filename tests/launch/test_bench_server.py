@@ -57,7 +57,7 @@ def test_every_model_is_measured(tmp_path, ranks, ranks_per_node, servers, worke
 
 
 WRONG = [
-    (("--sync", "quick"), "expected bsp, asp, ssp:S"),
+    (("--sync", "quick"), "expected a synchronization, bsp, asp, ssp:S"),
     (("--sync", "eamsgd:4:0.1"), "got eamsgd, which pushes weights"),
     (("--servers", "2"), "expected more ranks than servers, of which there are 2; got 2"),
     (("--slowdown", "0:2"), "expected the rank of a worker, 1 to 1, got 0"),

@@ -26,7 +26,7 @@ def test_an_exception_on_one_rank_stops_nobody(policy, where):
     """The others go on without it and end cleanly, with the same total; what is discarded is said."""
     outcome = mpirun(4, "one_raises.py", policy, where, limit=60)
     assert "KeyError: 'of rank 1'" in outcome.err
-    assert "left by KeyError: closed without flush" in outcome.err
+    assert "ended with KeyError: closed without flush" in outcome.err
     assert outcome.status == 1
     totals = [outcome.said(rank) for rank in (0, 2, 3)]
     assert totals[0] == totals[1] == totals[2]

@@ -132,6 +132,6 @@ def test_a_folder_that_one_rank_cannot_write_to_is_told_to_all_when_the_communic
         if WORLD.rank == ODD:
             patched.setenv(variable, value)
         error, text = (ValueError, "") if WORLD.rank == ODD else (pc.MismatchError, f"refused on rank {ODD}: .*")
-        with pytest.raises(error, match=f"{text}environment variable {variable}: expected a .* to write in, got"):
+        with pytest.raises(error, match=f"{text}environment variable {variable}: expected a .*writable folder, got"):
             pc.Communicator(WORLD)
     pc.Communicator(WORLD).close()

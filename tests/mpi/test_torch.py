@@ -161,7 +161,7 @@ def test_a_rank_that_fails_leaves_the_others_alone(comm):
                 optimizer.step()
 
     if fails:
-        with pytest.warns(RuntimeWarning, match="EagerOptimizer was left by KeyError"), pytest.raises(KeyError):
+        with pytest.warns(RuntimeWarning, match="EagerOptimizer ended with KeyError"), pytest.raises(KeyError):
             train()
     else:
         train()

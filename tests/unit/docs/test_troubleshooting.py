@@ -94,7 +94,7 @@ NOT_LISTED = (
     "abort() it on all ranks",
     "another call may be made",
     "Call it again.",
-    "call it again",
+    "call that method again",
     "do not contribute it again",
     "use the communicator returned then",
     # with their own reason

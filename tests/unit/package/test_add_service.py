@@ -83,7 +83,7 @@ def test_an_exception_aborts_it_with_a_warning(tally):
     (comm,) = loopback(1)
     made = comm.create(tally, name="events")
     with (
-        pytest.warns(RuntimeWarning, match="1 open.* was left by KeyError: closed without flush"),
+        pytest.warns(RuntimeWarning, match="1 open.* ended with KeyError: closed without flush"),
         pytest.raises(KeyError),
         comm,
     ):

@@ -117,7 +117,7 @@ def test_a_command_without_its_modules_says_what_to_install(module):
 def test_an_mpi_without_an_extension_is_refused_with_what_to_do(tmp_path):
     done = run("import pycollectives; pycollectives.RoundInfo", installed_as(tmp_path, "another"))
     assert "ImportError: the extension pycollectives._core cannot be loaded" in done.stderr
-    assert ": this wheel has builds for another. If it is missing," in done.stderr
+    assert ": this wheel has builds only for another. If it is missing," in done.stderr
     assert "pip install --no-binary pycollectives pycollectives" in done.stderr
 
 

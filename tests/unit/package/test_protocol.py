@@ -313,7 +313,7 @@ def test_a_push_pull_that_stalled_says_how_to_continue_and_has_its_record():
     def program(comm):
         ps = ALL["parameter_server"](comm)
         if comm.rank == 0:
-            with pytest.raises(pc.StallError, match=r"[^.]\. The server has the push: call pull next") as raised:
+            with pytest.raises(pc.StallError, match=r"[^.]\. The server has received the push: call pull") as raised:
                 ps.push_pull(np.ones(COUNT), np.ones(COUNT), timeout=0.2)
             assert raised.value.record is not None
             stalled.set()

@@ -18,7 +18,7 @@ def test_the_others_are_told_once_who_left_and_by_what(capfd):
                 infos.append(ar.contribute(np.ones(1)).wait(timeout=30.0))
         return [info.contributors for info in infos]
 
-    with pytest.warns(RuntimeWarning, match="left by KeyError"):
+    with pytest.warns(RuntimeWarning, match="ended with KeyError"):
         contributors = run_ranks(3, program)
     assert contributors[1] == [(0, 1, 2)] * 2
     assert [contributors[rank][-1] for rank in (0, 2)] == [(0, 2)] * 2

@@ -312,7 +312,7 @@ def contribute_twice_and_fail(ar):
 
 
 def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine_side, context):
-    says = "left by KeyError: closed without flush, 2 contributions discarded"
+    says = "ended with KeyError: closed without flush, 2 contributions discarded"
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         contribute_twice_and_fail(ar)
     assert seen[0].filename == __file__

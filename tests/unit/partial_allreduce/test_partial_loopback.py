@@ -180,7 +180,7 @@ def test_an_exception_on_one_rank_warns_and_stops_nobody():
             ar.allreduce(np.ones(1), timeout=LIMIT)
         return True
 
-    with pytest.warns(RuntimeWarning, match="left by KeyError: closed without flush, 0 contributions"):
+    with pytest.warns(RuntimeWarning, match="ended with KeyError: closed without flush, 0 contributions"):
         outcomes = run_ranks(3, program, return_exceptions=True)
     assert isinstance(outcomes[0], KeyError)
     assert outcomes[1:] == [True, True]

@@ -150,7 +150,7 @@ def test_messages_of_the_command_take_time():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--sync", "often"], "expected bsp, asp"),
+        (["--sync", "often"], "expected a synchronization, bsp, asp"),
         (["--sync", "bsp", "--policy", "solo"], "a parameter server has no --policy"),
         (["--sync", "bsp", "--barrier"], "a parameter server has no --barrier"),
         (["--sync", "bsp", "--late", "drop"], "a parameter server has no --late"),

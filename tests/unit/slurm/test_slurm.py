@@ -262,7 +262,7 @@ def test_a_profile_of_ones_own(tmp_path):
         ('time = "1h"', "time: expected a time such as 30 (minutes), 01:30:00 or 1-12:00:00, got '1h'"),
         ('time = "0"', "time: expected a time, in quotes, of more than 0, got '0'"),
         ("time = 10", "time: expected a time, in quotes, of more than 0, got 10"),
-        ('time = "1"', "time: expected more than the 60 s before its end at which the job gets its signal"),
+        ('time = "1"', "time: expected more than signal_before, the 60 s between the job's signal and its end"),
         ('partition = "a b"', "partition: expected a word without white space"),
         ('account = "x\\n#SBATCH --nodes=9"', "account: expected a word without white space"),
         ('directives = ["nodes=9"]', "directives: expected a list of options of sbatch"),
@@ -310,7 +310,7 @@ def test_what_a_template_needs(tmp_path, template, key):
     path = tmp_path / "mine.toml"
     path.write_text(f'template = "{template}"\n')
     said = refused("render", "--profile", path, "--", "true")
-    assert said == f"the template {template} needs a {key}: --{key}, or {key} in a profile"
+    assert said == f"the template {template} needs a {key}: pass --{key}, or set {key} in a profile"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_what_cannot_be_closed_is_aborted():
 
 def test_an_exception_aborts_and_the_warning_points_to_the_block():
     closable = Closable()
-    says = "^it was left by KeyError: closed without flush, 3 contributions discarded$"
+    says = "^it ended with KeyError: closed without flush, 3 contributions discarded$"
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         raise_in(closable)
     assert closable.calls == ["abort"]

@@ -89,7 +89,7 @@ def test_read_only():
 
 @pytest.mark.parametrize(("typestr", "offset"), [("<f4", 2), ("<f8", 4), ("<c8", 2), ("<f2", 1)])
 def test_elements_that_are_not_aligned(typestr, offset):
-    with pytest.raises(BufferError, match=rf"^expected \w+ at multiples of \d bytes, got {ADDRESS + offset:#x}$"):
+    with pytest.raises(BufferError, match=rf"^expected \w+ at an address that \d divides, got {ADDRESS + offset:#x}$"):
         describe_device(Interface(typestr=typestr, data=(ADDRESS + offset, False)))
 
 

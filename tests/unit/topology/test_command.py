@@ -105,7 +105,7 @@ def test_graphviz_reads_the_drawing(name):
     ("arguments", "message"),
     [
         (["rings"], "topology: expected 'ring' or 'ring-based' or"),
-        (["hypercube", "-n", "12"], "hypercube: expected a power of two as number of ranks, got 12"),
+        (["hypercube", "-n", "12"], "hypercube: expected a power of two as the number of ranks, got 12"),
         (
             ["exponential", "--weights", "metropolis"],
             "exponential of 8 ranks: expected a symmetric graph for weights 'metropolis', found an edge",

@@ -70,7 +70,7 @@ def test_there_and_back():
             networkx.path_graph(2),
             {"weight": "weight"},
             ValueError,
-            r"graph: expected a 'weight' for each edge, found none for \(0, 1\)",
+            r"graph: expected 'weight' on each edge, found none on \(0, 1\)",
         ),
         (
             networkx.DiGraph([(0, 1, {"weight": 1.5}), (1, 0, {"weight": 0.5})]),

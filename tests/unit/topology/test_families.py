@@ -156,10 +156,10 @@ def test_degrees(name, size, degree):
 @pytest.mark.parametrize(
     ("name", "size", "message"),
     [
-        ("hypercube", 12, "hypercube: expected a power of two as number of ranks, got 12"),
+        ("hypercube", 12, "hypercube: expected a power of two as the number of ranks, got 12"),
         ("double-ring", 7, "double-ring: expected an even number of ranks, got 7"),
         ("ring", 0, "ring: size: expected at least 1, got 0"),
-        ("alternating-exponential-ring", 6, "expected a power of two as number of nodes, got 6 ranks with 1 per node"),
+        ("alternating-exponential-ring", 6, "a power of two as the number of nodes, got 6 ranks with 1 per node"),
         ("rings", 4, "topology: expected 'ring' or 'ring-based' or 'double-ring' or .*'star' or .*, got 'rings'"),
     ],
 )

@@ -67,7 +67,7 @@ def test_one_node_averages_alone():
 
 @pytest.mark.parametrize(("size", "width"), [(8, 3), (12, 4), (2, 4)])
 def test_ranks_that_do_not_fill_the_nodes(size, width):
-    with pytest.raises(ValueError, match=f"power of two as number of nodes, got {size} ranks with {width} per node"):
+    with pytest.raises(ValueError, match=f"of two as the number of nodes, got {size} ranks with {width} per node"):
         topology.alternating_exponential_ring(size, width)
 
 
@@ -114,5 +114,5 @@ def test_checks_name_the_step():
 def test_what_is_no_list_of_topologies():
     with pytest.raises(ValueError, match="topologies: expected at least one, got none"):
         topology.TimeVarying([])
-    with pytest.raises(ValueError, match=r"topologies: expected one number of ranks, got \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"topologies: expected the same number of ranks in all, got \[3, 4\]"):
         topology.TimeVarying([topology.ring(3), topology.ring(4)])

@@ -37,7 +37,7 @@ def train(comm, parts, *, reentrant, **options):
 @pytest.mark.parametrize("parts", [["inside", "inside"], ["inside", "outside"], ["outside", "inside"]], ids=str)
 def test_a_weight_in_several_parts_of_a_reentrant_checkpoint_is_told_by_name(parts):
     text = "parameter 0 of group 0 gets its gradient in parts, by a reentrant checkpoint.*use_reentrant=False"
-    with pytest.warns(RuntimeWarning, match="was left by RuntimeError"), pytest.raises(RuntimeError, match=text):
+    with pytest.warns(RuntimeWarning, match="ended with RuntimeError"), pytest.raises(RuntimeError, match=text):
         ranks(1, lambda comm: train(comm, parts, reentrant=True))
 
 

@@ -67,7 +67,7 @@ def test_a_second_backward_is_refused():
                 optimizer.step()
             raise KeyError  # leaves the block without a flush
 
-    with pytest.warns(RuntimeWarning, match="EagerOptimizer was left by KeyError"), pytest.raises(KeyError):
+    with pytest.warns(RuntimeWarning, match="EagerOptimizer ended with KeyError"), pytest.raises(KeyError):
         ranks(1, program)
 
 
