@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LSTM(TorchModel):
-    """One layer of `hidden` cells. Its state after the last step of a sequence is classified.
+    """One layer of `hidden` cells, whose state after the last step of a sequence is classified.
 
     A batch is padded features of shape (n, longest, features), lengths and labels. Padding is not computed, so a
     batch costs as many steps as its longest sequence.
@@ -33,7 +33,7 @@ class LSTM(TorchModel):
 
 
 class Classifier(nn.Module):
-    """An LSTM layer, then a linear one."""
+    """An LSTM layer, then a linear layer."""
 
     def __init__(self, features: int, hidden: int, classes: int) -> None:
         super().__init__()

@@ -25,9 +25,9 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class Distributed:
-    """Until it is closed, backward passes of a model average its gradients over all ranks; made collectively.
+    """Until this object is closed, backward passes of a model average gradients over all ranks; creation is collective.
 
-    PyTorch has one default process group in a program. An existing one is used, and not closed; if its ranks differ
+    PyTorch has one default process group in a program. An existing group is used, and not closed. If its ranks differ
     from comm's, all ranks raise ValueError.
     """
 
@@ -62,7 +62,7 @@ def make_group(comm: MPI.Comm) -> None:
 
 @contextmanager
 def _loopback_interface() -> Iterator[None]:
-    """Make gloo use the loopback interface in the block, unless the user names another. Later groups may span hosts."""
+    """Make gloo use the loopback interface in the block, unless the user has set one. Later groups may span hosts."""
     if INTERFACE in os.environ:
         yield
         return
@@ -74,7 +74,7 @@ def _loopback_interface() -> Iterator[None]:
 
 
 def _has_group(comm: MPI.Comm) -> bool:
-    """Whether there is a process group, of the ranks of comm in their order; collective."""
+    """Whether there is a process group; collective. ValueError unless it has the ranks of comm, in the same order."""
     places = comm.allgather((dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None)
     if not any(places):
         return False
@@ -83,7 +83,7 @@ def _has_group(comm: MPI.Comm) -> bool:
             there = "missing" if place is None else "{} of {}".format(*place)
             raise ValueError(
                 f"ddp: rank {rank} of {comm.size} is {there} in the default process group of torch.distributed, which "
-                "exists already: it must have the ranks of this job, or not exist"
+                "exists already: this group must have the ranks of this job, or not exist"
             )
     return True
 
