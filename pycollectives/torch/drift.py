@@ -15,7 +15,7 @@ MOST_NAMES = 6
 
 
 def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether one step with the sum of two gradients differs permanently from two steps; for SGD, it does not."""
+    """Whether one step with the sum of two gradients differs permanently from two steps, unlike with SGD."""
     return not isinstance(optimizer, torch.optim.SGD)
 
 

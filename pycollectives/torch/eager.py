@@ -70,8 +70,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     bucket_bytes
         Size in bytes at which a bucket is full.
     sync_every
-        Call `synchronize_parameters` after this many steps. All ranks must then take the same number of steps. If
-        None, this optimizer never calls it.
+        Call `synchronize_parameters` after this many steps. All ranks must then take the same number of steps. None
+        means never.
     overlap
         Contribute during `backward()`. If False, contribute only in `step()`: until then, gradients may change, and
         they accumulate over several `backward()` calls without `no_sync`.
@@ -94,7 +94,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         use device memory; a `RuntimeWarning` on rank 0 then gives the reason. If False, raise an error in that case.
         See `memory`.
     timeout
-        Limit in seconds for each step, flush and synchronization. If None, the communicator's default applies.
+        Limit in seconds for each step, flush and synchronization. None means the communicator's default.
     step_timer
         A `StepTimer` that records this rank's steps, without waiting times, for `python -m pycollectives advise`. The
         first step is not recorded. If None, nothing is recorded.

@@ -17,7 +17,7 @@ class ExactMean:
     """Compute the mean over the ranks that have not left. Creation and calls are collective."""
 
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
-        """Create the mean for arrays with the count and dtype of `like`."""
+        """Create the collective for arrays with the count and dtype of `like`."""
         self.count = like.size
         self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
         self.rounds.discards = False  # no later mean delivers missing values

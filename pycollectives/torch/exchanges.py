@@ -1,4 +1,4 @@
-"""The exchange of parameters: one class for each method of a `DecentralizedOptimizer`, and a table of them.
+"""The exchange of parameters: one class for each method of a `DecentralizedOptimizer`, and a table of the classes.
 
 A class defines the exchange before and after the local update (`before_update`, `after_update`). After an error, both
 methods can be called again to continue, unless the class rules that out.
@@ -177,7 +177,7 @@ class WithMean(Exchange[AveragingT]):
 
     @staticmethod
     def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
-        """Return the number of elements in a rank's term of the mean."""
+        """Return the number of elements that each rank contributes to the mean."""
         del comm
         return shown.values.size
 
@@ -196,7 +196,6 @@ class WithMean(Exchange[AveragingT]):
 
     @property
     def collectives(self) -> list[AnyCollective]:
-        """The collectives that the method uses, including the one for the mean."""
         return [*super().collectives, self._mean.rounds]
 
 
@@ -249,10 +248,10 @@ class Stepwise(WithMean[StepwiseT]):
 
     @abstractmethod
     def _sum(self, deadline: Deadline) -> Array:
-        """Return this rank's term of the mean, after this rank has left the collective."""
+        """Return this rank's contribution to the mean, after this rank has left the collective."""
 
     def _model_of(self, mean: Array) -> Array:
-        """Convert the mean of all ranks' terms to a model."""
+        """Convert the mean of all ranks' contributions to a model."""
         return mean
 
 
@@ -331,7 +330,7 @@ class Sgp(Stepwise[PushSum]):
 
 
 class Hop(Stepwise[HopCollective]):
-    """Hop (Luo et al. 2019, Fig. 4): models are averaged with the neighbors', which may be some iterations apart."""
+    """Hop (Luo et al. 2019, Fig. 4): a rank averages models with its neighbors, which may be some iterations apart."""
 
     service = "hop"
     topology = "ring-based"

@@ -33,7 +33,7 @@ class HostCopy:
     """
 
     def __init__(self, like: torch.Tensor) -> None:
-        """Allocate the memory, without a copy."""
+        """Allocate the memory without copying the tensor."""
         self._tensor = host_memory(like.shape, like.dtype, like.device)
         self.array: Array = self._tensor.numpy()
 

@@ -36,7 +36,7 @@ def is_writable(tensor: torch.Tensor) -> bool:
 
 
 def increment_version(tensor: torch.Tensor) -> None:
-    """Tell autograd that a tensor has changed, so that a graph which saved it raises an error in backward."""
+    """Tell autograd that a tensor has changed, so that backward raises an error if a graph has saved the tensor."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
@@ -67,7 +67,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
-    """Return True if a gradient of any strides, converted to the dtype of its bucket part, has the part's bits."""
+    """Whether a gradient of any strides, converted to the dtype of its bucket part, equals that part bit for bit."""
     if gradient.shape != part.shape:
         return False
     if gradient.dtype is part.dtype and gradient.is_contiguous() and not (_is_on_device(part) or gradient.is_neg()):
@@ -76,7 +76,7 @@ def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
 
 
 def first_difference(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int | None:
-    """Return the index of the first pair of gradient and bucket part that differ in any bit, or None."""
+    """Return the index of the first pair of gradient and bucket part whose bits differ, or None."""
     if pairs and _is_on_device(pairs[0][1]):  # the host waits for the device once
         differ = [(_bits(gradient, part.dtype) != _bits(part, part.dtype)).any() for gradient, part in pairs]
         places = torch.stack(differ).nonzero().flatten().tolist()
@@ -124,7 +124,7 @@ class OwnMemory:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int, torch.Tensor]:
-    """Return the address of a tensor's first element, the address after its last, and the tensor."""
+    """Return the address of a tensor's first element, the address after its last element, and the tensor."""
     start = tensor.data_ptr()
     if tensor.is_contiguous():
         return start, start + tensor.nbytes, tensor

@@ -211,7 +211,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def flush(self, *, timeout: float | None = None) -> None:
         """Deliver all pending data; collective.
 
-        `timeout`: limit in seconds, by default this optimizer's; `math.inf` for no limit.
+        `timeout` is the limit in seconds, by default this optimizer's; `math.inf` means no limit.
         """
         self._check_between_steps("flush")
         self._flush(self._deadline(timeout))
@@ -239,8 +239,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def synchronize_parameters(self, *, timeout: float | None = None) -> None:
         """Flush, then set the parameters of all ranks to their mean (eager-SGD, section 5); collective.
 
-        The wrapped optimizer's state, such as momentum, and the model's buffers stay local. `timeout`: limit in
-        seconds, by default this optimizer's; `math.inf` for no limit.
+        The wrapped optimizer's state, such as momentum, and the model's buffers stay local. `timeout` is the limit in
+        seconds, by default this optimizer's; `math.inf` means no limit.
 
         Raises
         ------
@@ -425,7 +425,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @property
     def name(self) -> str:
-        """The name in messages and traces."""
+        """The optimizer's name in messages and traces."""
         return self._name
 
     @property
@@ -435,7 +435,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left, or its communicator has closed."""
+        """Whether this rank has left the optimizer's collectives, or the communicator is closed."""
         return self._left or self._comm.closed
 
     @property

@@ -64,7 +64,7 @@ class Signature:
 
 
 def in_words(tensors: Sequence[torch.Tensor]) -> str:
-    """Describe tensors: their number, and shapes and dtypes in order."""
+    """Describe tensors by their number, and by their shapes and dtypes in order."""
     words = [
         f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}{' on cuda' if tensor.is_cuda else ''}{frozen}"
         for tensor in tensors

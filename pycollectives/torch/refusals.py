@@ -22,13 +22,13 @@ DDP = "DistributedDataParallel"
 
 
 class Wrapper(Protocol):
-    """An optimizer that wraps another one."""
+    """An optimizer that wraps another optimizer."""
 
     optimizer: torch.optim.Optimizer
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The optimizer's name in messages."""
 
     @property
     def closed(self) -> bool:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class ShownParameters:
     """Parameters of any dtypes, and the values that were written to them last.
 
-    All parameters are averaged in one dtype: their widest, at least float32. 16-bit parameters are a rounded copy of a
-    float32 model, so that averages do not lose precision.
+    All parameters are averaged in one dtype, the widest of their dtypes and at least float32. 16-bit parameters are a
+    rounded copy of a float32 model, so that averages do not lose precision.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:

@@ -41,7 +41,7 @@ class Batches:
         return tuple(array[self._of_all(number)[place]] for array in self._dataset.train)
 
     def among(self, *, rank: int, ranks: int) -> Batches:
-        """Return the same batches for fewer ranks, whose shares differ by one example at most."""
+        """Return the same batches for fewer ranks, whose shares differ by at most one example."""
         dealt = copy.copy(self)
         dealt._rank, dealt._ranks = rank, ranks
         return dealt

@@ -67,7 +67,7 @@ def save(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState] = MappingProxyType({}),
 ) -> None:
-    """Write a checkpoint, and delete the previous one; collective, after the replicas have settled.
+    """Write a checkpoint, and delete the previous one; collective, after the replicas were made equal.
 
     All ranks share the folder's file system. `setting` must be the same in a run that continues from this checkpoint.
     `others` are other parts to save, by name.
@@ -94,9 +94,9 @@ def load(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState] = MappingProxyType({}),
 ) -> None:
-    """Load a checkpoint of the same parts; collective.
+    """Load a checkpoint with the same parts; collective.
 
-    A different number of ranks may have written it, since replicas were equal then. A rank without a file of its own
+    Another number of ranks may have saved it, since replicas were equal then. A rank without a file of its own
     uses another rank's file, in which only the optimizer's state and the step may differ. All ranks raise ValueError if
     settings differ, the checkpoint has more steps than this run takes, or a file is damaged or missing.
     """
@@ -191,5 +191,5 @@ def _take_up(
 
 
 def _typed(setting: Any) -> str:
-    """Return a setting as on the command line."""
+    """Return a setting as it is written on the command line."""
     return str(Choice(**setting) if isinstance(setting, dict) and "name" in setting else setting)

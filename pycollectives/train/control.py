@@ -1,4 +1,4 @@
-"""The control channel of a training job: a rank that must stop or has failed notifies the others."""
+"""The control channel of a training job: a rank that must stop or has failed notifies the other ranks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ControlChannel:
         self._poll()
 
     def _warn(self, warning: StallWarning) -> None:
-        """Print the missing ranks after a long wait; before that, notify the others that this rank waits."""
+        """Print the missing ranks after a long wait; before that, notify the other ranks that this rank waits."""
         is_asked = self._waits.max() >= self._barrier
         if self._told < self._barrier and (is_asked or warning.is_due(within=ANSWER_S)):
             self._told = self._waits[self.comm.rank] = self._barrier

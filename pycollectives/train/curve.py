@@ -67,7 +67,7 @@ class Curve:
             self._keep(name_of(number), number, self._clock(), pack(self._model))
 
     def flush(self) -> None:
-        """Force the kept replicas to the disk: a run that continues from a later checkpoint needs these files."""
+        """Force the kept replicas to the disk, for runs that continue from a later checkpoint."""
         self._snapshots.flush()
 
     def keep_mean(self, name: str, steps: int, elapsed_s: float, arrays: Mapping[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Curve:
         self._keep_new(f"{name}{MEAN}", steps, elapsed_s, arrays)
 
     def end(self, steps: int, elapsed_s: float) -> None:
-        """Keep the settled replica, unless an earlier run has kept one."""
+        """Keep the replica at the end of training, unless an earlier run has kept one."""
         self._keep_new(END, steps, elapsed_s, pack(self._model))
         self.flush()
 
@@ -113,7 +113,6 @@ class Curve:
         return tuple(self._scores[name] for name in [*names, END]) if names and END in self._scores else ()
 
     def close(self) -> None:
-        """Delete the folder if it is temporary."""
         self._snapshots.close()
 
     def _keep_new(self, name: str, steps: int, elapsed_s: float, arrays: Mapping[str, Any]) -> None:

@@ -130,8 +130,8 @@ def run(
         "raise", or "continue": the survivors of a death continue. This requires an MPI that survives deaths, as
         `Communicator.shrink` does. `run` then closes `comm`, and after a death revokes its `mpi_comm`.
     at_least
-        With "continue", the smallest number of ranks to continue with. If fewer ranks are left, training stops as if
-        signalled, so that a job with all ranks can resume.
+        With "continue", if fewer ranks are left, training stops as if signalled, so that a job with all ranks can
+        resume.
 
     Returns
     -------

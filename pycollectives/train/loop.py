@@ -58,7 +58,7 @@ class Training:
     steps
         The total number of steps; a method may skip some.
     settle_every
-        The number of steps after which replicas are made equal again. If None, they are made equal only at the end.
+        The number of steps after which replicas are made equal again; if None, only at the end.
     number
         This rank's next step. Its batch, the rate of the schedule and its load depend only on this number, or on
         `position` if ranks take batches by their speed.

@@ -103,5 +103,4 @@ class Parts:
         return mean, elapsed_s
 
     def close(self) -> None:
-        """Delete the folder if it is temporary."""
         self._snapshots.close()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Seconds of training, earlier runs included."""
+    """A clock for the seconds of training, earlier runs included."""
 
     def __init__(self) -> None:
         self.start(0.0)
@@ -53,7 +53,7 @@ class Metrics:
         print(dumps(rounded), file=self._file)
 
     def flush(self) -> None:
-        """Write the buffered steps: a run that continues from a later checkpoint needs these steps."""
+        """Write the buffered steps, for runs that continue from a later checkpoint."""
         self._file.flush()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ class Optimizer(Protocol):
     """An update rule and its state."""
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change `weights` in place by `gradient`, in step `number`."""
+        """Update `weights` in place with `gradient`, in step `number`."""
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """Return the arrays that a checkpoint must hold, by name, without copying them."""

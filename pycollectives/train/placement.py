@@ -59,7 +59,7 @@ class Placement:
         return {"memory": self.memory}
 
     def place(self, model: Model) -> None:
-        """Move a model to this place."""
+        """Move a model to this device and kind of memory."""
         if self.memory != "host":
             model.move_to(self.device, self.memory)  # type: ignore[attr-defined]
 
@@ -96,7 +96,7 @@ def _local_rank(comm: MPI.Comm) -> int:
 
 
 def _device(name: str, local_rank: int) -> str:
-    """Return the device of a rank, with its number."""
+    """Return the name of a rank's CUDA device, with the device's number."""
     count = _count_devices(name)
     _, _, number = name.partition(":")
     if number and int(number) >= count:

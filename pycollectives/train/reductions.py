@@ -70,8 +70,8 @@ def broadcast(comm: MPI.Comm, array: NDArray[Any], root: int = 0) -> None:
 def check_alive(comm: MPI.Comm) -> None:
     """Raise an MPI error if MPI reports a death, in a job that continues after deaths; local.
 
-    Call this before you use a collective call's data: in Open MPI 5.0.11, a collective call may return wrong data
-    without an error if a rank dies in it.
+    Call this before you use a collective call's data: in Open MPI 5.0.11, the data may be wrong, without an error, if a
+    rank dies in the call.
     """
     if not is_fault_tolerant():
         return

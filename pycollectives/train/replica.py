@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Replica:
-    """The state that a rank trains: its model, its update rule, and its synchronization with the other replicas."""
+    """One rank's model, its update rule, and its synchronization with the other replicas."""
 
     model: Model
     optimizer: Optimizer
@@ -80,7 +80,7 @@ class Replica:
         return Step(number, loss, computing, waited_s + waited, *self.synchronizer.outcome)
 
     def settle(self, number: int, control: ControlChannel) -> None:
-        """Apply outstanding gradients and make replicas equal; collective. The last step, `number`, may differ."""
+        """Apply outstanding gradients and make replicas equal; collective. Ranks' last step, `number`, may differ."""
         self.synchronizer.leave()
         control.barrier()
         self.synchronizer.flush(self.model, self.optimizer, number)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def constant() -> Schedule:
-    """Keep the rate (the analysis of eager-SGD, section 6)."""
+    """Keep the rate constant, as in the analysis of eager-SGD (section 6)."""
     return lambda epoch: 1.0
 
 

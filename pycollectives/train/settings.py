@@ -43,7 +43,7 @@ class Settings:
         Time after which training ends, earlier runs included, even if passes are left. Each rank completes its current
         step. If None, there is no limit.
     settle_epochs
-        The number of epochs after which replicas are made equal again. If None, they are made equal only at the end.
+        The number of epochs after which replicas are made equal again; if None, only at the end.
     by_speed
         Whether ranks take their batches from one counter, so that fast ranks take more batches. Otherwise all ranks
         take the same number.

@@ -73,7 +73,7 @@ class Snapshots:
         return sorted(path.stem for path in self.folder.glob("*.npz"))
 
     def flush(self) -> None:
-        """Force the files to the disk: a run that continues from a later checkpoint needs these files."""
+        """Force the files to the disk, for runs that continue from a later checkpoint."""
         for path in self._unforced:
             force(path)
         force(self.folder)

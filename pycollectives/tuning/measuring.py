@@ -156,7 +156,7 @@ class Tuning:
         yield from (Choice(False, schedule) for schedule in self.schedules)
 
     def notes(self, measured: Measured) -> list[str]:
-        """Return remarks for the reader of the figures, as sentences."""
+        """Return remarks on the measurements, as sentences."""
         notes = []
         if measured.timed_out:
             notes.append(

@@ -1,4 +1,4 @@
-"""Find the best time for the next barrier: ZipLine and the algorithms its paper compares it with (ElasticBSP, 5)."""
+"""Find the best time for the next barrier, by ZipLine and the algorithms of its paper (ElasticBSP, section 5)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def flattened(rows: Any) -> tuple[Timestamps, Int64s]:
 
 
 class Barrier(NamedTuple):
-    """The time of the next barrier, and the iteration after which each worker reaches it (ElasticBSP, 4.1).
+    """The time of the next barrier, and the iteration after which each worker reaches it (ElasticBSP, section 4.1).
 
     The times are in the unit of the rows: `int` milliseconds or `float` seconds.
     """

@@ -47,7 +47,7 @@ class Points:
 
 
 def split_mix(counters: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
-    """Return the values of SplitMix64, seeded with `start`, at the given places of its sequence, from 0; in place."""
+    """Replace `counters`, places in the sequence of SplitMix64, with the sequence's values for the seed `start`."""
     counters += np.uint64(1)
     counters *= np.uint64(0x9E3779B97F4A7C15)
     counters += np.uint64(start)

@@ -132,7 +132,7 @@ class Synchronizer:
         """Make the `weights` of all replicas equal, after `flush`. Collective."""
 
     def rejoin(self) -> None:
-        """Take part again after `equalize`; called if training continues. Collective."""
+        """Rejoin after `equalize`; called if training continues. Collective."""
 
     def close(self) -> None:
         """Leave permanently; called once."""

@@ -1,4 +1,4 @@
-"""D-PSGD: weights are averaged with the neighbors' while the gradient is computed (Lian et al. 2017, Algorithm 1)."""
+"""D-PSGD: a rank averages weights with its neighbors while it computes the gradient (Lian et al. 2017, Algorithm 1)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Hop(WeightSynchronizer):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate the same queues and tokens."""
+        """Simulate Hop with the same queues and tokens."""
         mode, skip = modes.parse(options.get("mode", DEFAULT_MODE))
         arguments = {
             "topology": options.get("topology", DEFAULT_TOPOLOGY),

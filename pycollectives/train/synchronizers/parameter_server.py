@@ -48,7 +48,7 @@ class Served(Synchronizer):
         return {**options, "servers": min(servers, ranks)} if isinstance(servers, int) else options
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
-        """Join, in the first step. This rank computes the gradient at the weights from its last step."""
+        """Join the server in the first step. This rank computes the gradient at the weights that it received last."""
         self._join()
         return number
 
@@ -97,7 +97,7 @@ class ParameterServer(Served):
         return Simulated("parameter_server", {"sync": sync, "gives_up": False})
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Push this rank's update, and take the current weights."""
+        """Push this rank's update, and pull the current weights."""
         np.copyto(self._change, model.weights)
         optimizer.update(model.weights, model.gradient, number)
         self._change -= model.weights
@@ -122,7 +122,7 @@ def _patient(sync: str) -> synchronizations.Synchronization:
 
 
 class Eamsgd(Served):
-    """Elastic averaging: each rank trains alone, and every `period` steps it and a center pull each other closer.
+    """Elastic averaging: each rank trains alone, but every `period` steps, its weights and a center move closer.
 
     Zhang et al. 2015, Algorithm 2. Each moves by the fraction `alpha` of their distance, by default 0.9 over the number
     of ranks, as in the paper. When replicas are made equal, they become the center.
@@ -143,7 +143,7 @@ class Eamsgd(Served):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate the same period; `alpha` has no effect on times, since no rank waits."""
+        """Simulate exchanges with the same period; `alpha` has no effect on times, since no rank waits."""
         sync = synchronizations.EAMSGD(options.get("period", DEFAULT_PERIOD), options.get("alpha", 0.5))
         return Simulated("parameter_server", {"sync": sync})
 

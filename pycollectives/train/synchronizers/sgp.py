@@ -47,7 +47,7 @@ class Sgp(WeightSynchronizer):
         self._push_sum.leave()
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Take the shares that were sent to this rank."""
+        """Add the shares that were sent to this rank."""
         if self._push_sum.steps:
             self._push_sum.final(model.weights)
 

@@ -41,7 +41,7 @@ class Classifier(nn.Module):
         self.linear = nn.Linear(hidden, classes)
 
     def forward(self, padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Return the classes' logits. PyTorch expects lengths on the host, wherever sequences are."""
+        """Return the classes' logits. PyTorch expects lengths on the host, even if sequences are on a device."""
         packed = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         _, (last, _) = self.lstm(packed)
         logits: torch.Tensor = self.linear(last[-1])

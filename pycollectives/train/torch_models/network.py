@@ -56,7 +56,7 @@ class TorchModel(Model):
         self.move_to("cpu", "host")
 
     def move_to(self, device: str, memory: Memory) -> None:
-        """Move to a device, with `weights` and `gradient` in the given kind of memory."""
+        """Move the model to a device, with `weights` and `gradient` in the given kind of memory."""
         self._device = torch.device(device)
         self._bare.to(self._device)
         parameters = [*self._bare.parameters()]

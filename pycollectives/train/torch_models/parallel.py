@@ -52,7 +52,7 @@ class Distributed:
 
 
 def make_group(comm: MPI.Comm) -> None:
-    """Make PyTorch's default process group, over gloo, of the ranks of comm; collective."""
+    """Create PyTorch's default process group over gloo, with the ranks of comm; collective."""
     hosts = set(comm.allgather(socket.gethostname()))
     is_local = len(hosts) == 1
     store = _store(comm, "127.0.0.1" if is_local else comm.bcast(socket.gethostname()))
@@ -89,7 +89,7 @@ def _has_group(comm: MPI.Comm) -> bool:
 
 
 def _store(comm: MPI.Comm, host: str) -> dist.TCPStore:
-    """Return the store where ranks find each other: on rank 0, at a free port."""
+    """Return the store through which ranks find each other, at a free port of rank 0."""
     server = dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
     port = comm.bcast(server.port if server else None)
     return server or dist.TCPStore(host, port, comm.size, is_master=False)
