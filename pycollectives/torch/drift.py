@@ -15,15 +15,15 @@ MOST_NAMES = 6
 
 
 def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether one step with the sum of two gradients differs permanently from two steps. SGD's difference fades."""
+    """Whether one step with the sum of two gradients differs permanently from two steps, unlike with SGD."""
     return not isinstance(optimizer, torch.optim.SGD)
 
 
 def _with_running_statistics(parameters: Iterable[torch.Tensor], model: torch.nn.Module | None) -> str:
-    """Return the names of modules, such as BatchNorm, that own some parameters and are not in `model`; "" if none.
+    """Return the names of modules, such as BatchNorm, that own some of `parameters` but are not in `model`.
 
-    A parameter does not know its module, so all modules of the process are searched. A name comes from the largest
-    module that contains the named one. Modules without parameters (`affine=False`) are not found.
+    PyTorch does not record a parameter's module, so all modules of the process are searched. A module's name is from
+    the largest module that contains it. Modules without parameters (`affine=False`) are not found.
     """
     ours = set(map(id, parameters))
     known = set() if model is None else set(map(id, model.modules()))
@@ -48,8 +48,8 @@ def warn_of_running_statistics(name: str, parameters: Iterable[torch.Tensor], mo
     """Warn about modules with running statistics that are not in `model`; called at creation of the optimizer."""
     if modules := _with_running_statistics(parameters, model):
         warnings.warn(
-            f"{name}: running statistics of {modules} are not averaged: ranks evaluate different models. Pass "
-            "model=model: then finish() averages them, and so does average_buffers() in between",
+            f"{name}: running statistics of {modules} are not averaged, so ranks evaluate different models. Pass "
+            "model=model, so that finish() and average_buffers() average the statistics",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -43,10 +43,10 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     all its gradients are ready. `step()` contributes the remaining buckets, waits as the policy requires, writes the
     averages to `.grad` and calls the wrapped optimizer's `step()`. Gradients that arrive late enter the next round.
 
-    All ranks create and close it together. Used as a context manager, it flushes and closes at the end (collective). If
-    the block raises, it closes at once, and a `RuntimeWarning` reports the discarded contributions.
+    All ranks create and close the wrapper together. As a context manager, it flushes and closes at the end of the block
+    (collective). If the block raises, it closes at once, and a `RuntimeWarning` reports the discarded contributions.
 
-    A second optimizer in the same thread raises `ValueError` if ranks could wait for each other in both: see
+    Creating a second optimizer in the same thread raises `ValueError` if ranks could deadlock between the two: see
     docs/torch.md.
 
     Parameters
@@ -62,42 +62,42 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         When a round may start: an object such as `Quorum(2)`, or its string, such as "quorum:2". Default: once half of
         the ranks have arrived. See docs/semantics.md.
     missed
-        The results that a rank receives when it is behind: "sum" for all missed results, "latest" for only the newest
-        (eager-SGD: replicas drift apart, and `sync_every` makes them equal again).
+        The results that a rank receives when it is behind: "sum" for all missed results, "latest" for only the newest,
+        as in eager-SGD. With "latest", replicas drift apart, and `sync_every` makes them equal again.
     divide_by
         Divide the sum of gradients by the size of the communicator ("world", as eager-SGD does), or by the number of
         ranks in the round ("contributors").
     bucket_bytes
         Size in bytes at which a bucket is full.
     sync_every
-        Call `synchronize_parameters` after this many steps. All ranks must then make the same number of steps. None:
-        never.
+        Call `synchronize_parameters` after this many steps. All ranks must then take the same number of steps. None
+        means never.
     overlap
         Contribute during `backward()`. If False, contribute only in `step()`: until then, gradients may change, and
         they accumulate over several `backward()` calls without `no_sync`.
     model
-        The model whose buffers (such as running statistics) and remaining parameters are broadcast too, and whose
-        buffers `finish` averages. None: the model has no such state, or each rank keeps its own.
+        The model whose buffers (such as running statistics) and other parameters are broadcast too, and whose buffers
+        `finish` averages. Pass None if the model has no such state, or each rank keeps its own.
     schedulers
-        Learning-rate schedulers of `optimizer`, already created. Ranks get their state together with the optimizer's:
-        from rank 0 (`broadcast_state`), or from a survivor. The program calls their `step()`.
+        Learning-rate schedulers of `optimizer`, already created. Ranks receive the schedulers' state with the
+        optimizer's, from rank 0 (`broadcast_state`) or a survivor. The program calls the schedulers' `step()`.
     broadcast
         Start all ranks with the parameters of rank 0.
     broadcast_state
         Also start all ranks with rank 0's buffers of `model`, and with the state and hyperparameters of its wrapped
-        optimizer, such as momentum and learning rates. It is then enough to load a checkpoint on rank 0. None: same as
-        `broadcast`.
+        optimizer, such as momentum and learning rates. It is then enough to load a checkpoint on rank 0. If None, the
+        value of `broadcast` applies.
     max_staleness, history
         As for `Communicator.partial_allreduce`.
     staged
-        Copy gradients on a CUDA device through pinned host memory. None: only if the partial allreduce cannot use
-        device memory; a `RuntimeWarning` on rank 0 then gives the reason. False: raise an error in that case. See
-        `memory`.
+        Copy gradients on a CUDA device through pinned host memory. If None, copy only if the partial allreduce cannot
+        use device memory; a `RuntimeWarning` on rank 0 then gives the reason. If False, raise an error in that case.
+        See `memory`.
     timeout
-        Limit in seconds for each step, flush and synchronization. None: the communicator's default.
+        Limit in seconds for each step, flush and synchronization. None means the communicator's default.
     step_timer
         A `StepTimer` that records this rank's steps, without waiting times, for `python -m pycollectives advise`. The
-        first step is not recorded. None: record nothing.
+        first step is not recorded. If None, nothing is recorded.
     name
         Name in messages and traces.
 
@@ -191,12 +191,12 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             warnings.warn(f"{text}; pass staged=True to accept this without a warning", RuntimeWarning, stacklevel=3)
 
     def _warn_if_adaptive(self) -> None:
-        """Warn that a late rank makes one step with the sum of several averages, where others make several steps."""
+        """Warn that a late rank takes one step with the sum of several averages; other ranks take several steps."""
         apart = self._arguments.sync_every is None and not isinstance(self._arguments.policy, Full)
         if apart and is_adaptive(self.optimizer) and self._comm.size > 1 and self._comm.rank == 0:
             warnings.warn(
-                f"{self._name}: with {type(self.optimizer).__name__}, parameters differ between ranks once a rank "
-                f"was late, even after a flush. Pass sync_every=N, which averages them every N steps, or policy='full'",
+                f"{self._name}: with {type(self.optimizer).__name__}, parameters differ between ranks after a rank "
+                f"is late, even after a flush. Pass sync_every=N, which averages them every N steps, or policy='full'",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -217,8 +217,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         Raises
         ------
         TypeError, ValueError
-            The wrapped optimizer refuses the group on this rank, or its gradients cannot be averaged. The other ranks
-            raise `MismatchError`. No rank keeps the group.
+            The wrapped optimizer refuses the group on this rank, or gradients of the group cannot be averaged. The
+            other ranks raise `MismatchError`. No rank keeps the group.
         MismatchError
             Shapes, dtypes or order of the parameters differ between ranks. No rank keeps the group.
         RuntimeError, StallError, ClosedError
@@ -268,7 +268,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     # ------------------------------------------------------------------------------------------------ a step
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a context in which `backward()` accumulates gradients and contributes nothing, as DDP's `no_sync`."""
+        """Return a context in which `backward()` accumulates gradients without contributing, like DDP's `no_sync`."""
         return self._gradients.no_sync()
 
     @torch.compiler.disable
@@ -281,9 +281,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         Raises
         ------
         RuntimeError
-            Gradients changed after `backward()`, a parameter was unfrozen without a call to `add_unfrozen`, or a
-            `backward()` followed averages that were neither used by `step()` nor dropped by this optimizer's
-            `zero_grad()`.
+            Gradients changed after `backward()`, a parameter was unfrozen without a call to `add_unfrozen`, or
+            `backward()` ran before `step()` had used the previous averages or this optimizer's `zero_grad()` had
+            dropped them.
         ValueError
             The model was passed to `DistributedDataParallel` after this optimizer was made.
         StallError
@@ -310,7 +310,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         ----------
         closure
             Function that evaluates the model and returns the loss, as for the wrapped optimizer. Gradients are averaged
-            after it. If `step` is called again after `StallError`, the closure does not run again.
+            after the closure. If `step` is called again after `StallError`, the closure does not run again.
 
         Returns
         -------
@@ -358,9 +358,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         """Deliver all pending gradients and apply the outstanding results of this rank; collective.
 
         The outstanding results are added up into one average. They are the results that this rank has not received
-        (`missed="latest"`: some of them), and the result of a last round with all pending gradients. If there are any,
-        the wrapped optimizer makes one step with them. `.grad` is unchanged afterwards. Other optimizers of this thread
-        and `Communicator` whose calls may wait are flushed too.
+        (with `missed="latest"`, some of them), and the result of a last round with all pending gradients. If there are
+        any, the wrapped optimizer takes one step with them. `.grad` is unchanged afterwards. Other optimizers of this
+        thread and `Communicator` whose calls may wait are flushed too.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def _check_no_step_under_way(self, call: str) -> None:
         if self._gradients.on_their_way:
-            raise RuntimeError(f"{call}: gradients of {self._name} are on their way: call step() first, or abort()")
+            raise RuntimeError(f"{call}: gradients of {self._name} are in flight: call step() first, or abort()")
         if self._gradients.averaged:
             raise RuntimeError(f"{call}: averages of {self._name} are unused: call step(), or zero_grad() to drop them")
 
@@ -446,8 +446,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     def _restore(self, state: dict[str, Any]) -> None:
         if state["buckets"] != self._fused():
             raise RuntimeError(
-                f"{self._name}: expected the buckets of the survivors, {state['buckets']}, by numbers of parameters; "
-                f"got {self._fused()}: after add_param_group or add_unfrozen no rank can be replaced"
+                f"{self._name}: expected the survivors' buckets of parameters, {state['buckets']}, got "
+                f"{self._fused()}: a rank cannot replace a dead one after add_param_group or add_unfrozen"
             )
         super()._restore(state)
         self._steps, self._unsynchronized = state["steps"], state["unsynchronized"]
@@ -466,7 +466,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """False: `GradScaler.step` must unscale `.grad` itself. Raise if `backward()` has contributed already."""
+        """False, so that `GradScaler.step` unscales `.grad`. Raise if `backward()` has contributed scaled gradients."""
         if self._gradients.on_their_way:
             raise RuntimeError(
                 "GradScaler: backward() has contributed scaled gradients: call average_gradients() first, or make "

@@ -1,4 +1,4 @@
-"""The mean of a vector over all ranks; after a timeout, the next call continues."""
+"""The mean of a vector over all ranks. If a call times out, the next call resumes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ExactMean:
     """Compute the mean over the ranks that have not left. Creation and calls are collective."""
 
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
-        """Create the mean for arrays with the count and dtype of `like`."""
+        """Create the collective for arrays with the count and dtype of `like`."""
         self.count = like.size
         self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
         self.rounds.discards = False  # no later mean delivers missing values
@@ -26,7 +26,7 @@ class ExactMean:
         self.computed: Array | None = None
 
     def __call__(self, values: Array, deadline: Deadline) -> Array:
-        """Return the mean, in a new array. After StallError, the next call continues this one, with its `values`."""
+        """Return the mean in a new array. After a StallError, call again to continue with the earlier `values`."""
         if self.computed is None:
             if self._round is None:
                 self._round = self.rounds.contribute(values)
@@ -37,9 +37,9 @@ class ExactMean:
         return mean
 
     def leave(self) -> None:
-        """Leave without waiting for other ranks."""
+        """Leave the collective without waiting for other ranks."""
         self.rounds.leave()
 
     def abort(self) -> None:
-        """Leave at once."""
+        """Leave the collective at once and discard pending data."""
         self.rounds.abort()

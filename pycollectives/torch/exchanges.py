@@ -1,7 +1,7 @@
-"""The exchange of parameters: one class for each method of a `DecentralizedOptimizer`, and a table of them.
+"""The exchange of parameters: one class for each method of a `DecentralizedOptimizer`, and a table of the classes.
 
-A class defines what happens before and after the local update (`before_update`, `after_update`). After an error, both
-can be called again to continue, unless the class excludes it.
+A class defines the exchange before and after the local update (`before_update`, `after_update`). After an error, both
+methods can be called again to continue, unless the class rules that out.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ NO_END = 1 << 40
 
 
 class Exchange(ABC, Generic[AveragingT]):
-    """One rank's side of a method; its creation is collective.
+    """One rank's part in a decentralized method; creation is collective.
 
-    A rank that replaces a dead one joins the collective of the survivors in `restore`, with the survivor's parameters.
-    Its first exchange begins in its first step.
+    A rank that replaces a dead one joins the survivors' collective in `restore`, with a survivor's parameters. Its
+    first exchange begins in its first step.
     """
 
     service: ClassVar[str]
@@ -81,11 +81,11 @@ class Exchange(ABC, Generic[AveragingT]):
         """Begin the first exchange, unless it has begun."""
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a rank that replaces a dead one, besides the parameters."""
+        """Return the state, besides the parameters, for a rank that replaces a dead one."""
         return {"settled": self.settled}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over a survivor's state and parameters, and join its collective if it is open; collective."""
+        """Load a survivor's state and parameters, and join the survivors' collective if it is open; collective."""
         self.settled = state["settled"]
         self._shown.take_change()
         membership = self._comm._context.membership
@@ -97,16 +97,16 @@ class Exchange(ABC, Generic[AveragingT]):
 
     @abstractmethod
     def after_update(self, deadline: Deadline) -> None:
-        """Hand over the change made by the update; show the model at which the next gradient is computed."""
+        """Contribute the update, and write the model for the next gradient to the parameters."""
 
     def start_flush(self) -> None:
-        """Leave, so that no rank waits for this one; returns at once. A second call does nothing."""
+        """Leave the collective without waiting, so that no rank waits for this one. A second call does nothing."""
 
     def wait_for_flush(self, deadline: Deadline) -> None:
         """Deliver all pending data; collective."""
 
     def end_flush(self, rejoin: bool) -> None:
-        """Show the resulting model, and join again if training may continue; collective."""
+        """Write the resulting model to the parameters; rejoin if `rejoin` is True. Collective."""
 
     @abstractmethod
     def equalize(self, deadline: Deadline) -> None:
@@ -117,7 +117,7 @@ class Exchange(ABC, Generic[AveragingT]):
             self.averaging.leave()
 
     def abort(self) -> int:
-        """Leave at once; return the number of discarded contributions."""
+        """Leave the collective at once; return the number of discarded contributions."""
         return self.averaging.abort() if self.is_in else 0
 
     @property
@@ -140,12 +140,12 @@ class AdPsgd(Exchange[PairwiseAveraging]):
         self._model = np.empty_like(self._shown.values)
 
     def after_update(self, deadline: Deadline) -> None:
-        """Add the update, and show the current model: x' of the next step."""
+        """Add the update, and write the current model to the parameters, as x' of the next step."""
         self._apply()
         self._shown.show(self.averaging.read(self._model))
 
     def equalize(self, deadline: Deadline) -> None:
-        """Show the mean, computed by the collective."""
+        """Write the mean, which the collective computes, to the parameters."""
         self._apply()
         self._shown.show(self.averaging.equalize(timeout=deadline.remaining()))
 
@@ -162,7 +162,7 @@ class A2cid2(AdPsgd):
 
 
 class WithMean(Exchange[AveragingT]):
-    """A method that also computes the mean of all models, when ranks settle."""
+    """A method that uses a second collective to compute the mean of all models."""
 
     def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
         self._mean = ExactMean(comm, np.resize(shown.values, self._count_of_mean(comm, shown)), f"{name}.mean")
@@ -177,7 +177,7 @@ class WithMean(Exchange[AveragingT]):
 
     @staticmethod
     def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
-        """Return the number of elements in a rank's term of the mean."""
+        """Return the number of elements that each rank contributes to the mean."""
         del comm
         return shown.values.size
 
@@ -196,14 +196,13 @@ class WithMean(Exchange[AveragingT]):
 
     @property
     def collectives(self) -> list[AnyCollective]:
-        """The collectives that the method uses, with the mean."""
         return [*super().collectives, self._mean.rounds]
 
 
 class Stepwise(WithMean[StepwiseT]):
     """A method whose ranks average in steps and wait for each other's models.
 
-    A flush settles the models. Each rank leaves, so that ranks with more steps continue without it. All ranks then
+    In a flush, each rank leaves the collective, so that ranks with more steps continue without it. All ranks then
     compute the mean of all models and create a new collective.
     """
 
@@ -213,7 +212,7 @@ class Stepwise(WithMean[StepwiseT]):
     _settled: Array | None = None  # this rank's part of the mean, between two calls of `wait_for_flush`
 
     def start_flush(self) -> None:
-        """Leave the neighbors."""
+        """Leave the collective: the neighbors continue without this rank."""
         if self.is_in and not self.settled:
             self.averaging.leave()
 
@@ -228,7 +227,7 @@ class Stepwise(WithMean[StepwiseT]):
         self.settled = True
 
     def end_flush(self, rejoin: bool) -> None:
-        """Join again if training may continue; the mean is shown already."""
+        """Rejoin if `rejoin` is True; the parameters already hold the mean."""
         if rejoin:
             if not self.is_in or self.averaging.closed:
                 self.join()
@@ -249,10 +248,10 @@ class Stepwise(WithMean[StepwiseT]):
 
     @abstractmethod
     def _sum(self, deadline: Deadline) -> Array:
-        """Return this rank's term of the mean, after it has left."""
+        """Return this rank's contribution to the mean, after this rank has left the collective."""
 
     def _model_of(self, mean: Array) -> Array:
-        """Return the model for the mean of the terms."""
+        """Convert the mean of all ranks' contributions to a model."""
         return mean
 
 
@@ -271,7 +270,7 @@ class DPsgd(Stepwise[NeighborAveraging]):
             self._start()
 
     def before_update(self, deadline: Deadline) -> None:
-        """Wait for the average; the gradient was computed at the models before it."""
+        """Wait for the average of the models. The gradient was computed at this rank's model before averaging."""
         self.begin()
         assert self._step is not None
         if not self._arrived:
@@ -302,7 +301,7 @@ class Sgp(Stepwise[PushSum]):
     _started = False  # a step has begun, but not ended
 
     def after_update(self, deadline: Deadline) -> None:
-        """Send shares of the sum, add the shares that have arrived, and show the de-biased model."""
+        """Send shares of x, add the shares that have arrived, and write the de-biased model to the parameters."""
         if not self._started:
             self._step = self.averaging.start(self._model + self._shown.change())
             self._started = True
@@ -322,7 +321,7 @@ class Sgp(Stepwise[PushSum]):
 
     @staticmethod
     def _count_of_mean(comm: Communicator, shown: ShownParameters) -> int:
-        """Add the weight if ranks may die, since the survivors' weights do not sum to their number."""
+        """Return the model's size, plus 1 for the weight if ranks may die: survivors' weights may not average to 1."""
         return shown.values.size + (comm.on_failure == "continue")
 
     def _model_of(self, mean: Array) -> Array:
@@ -331,7 +330,7 @@ class Sgp(Stepwise[PushSum]):
 
 
 class Hop(Stepwise[HopCollective]):
-    """Hop (Luo et al. 2019, Fig. 4): models are averaged with the neighbors', which may be some iterations apart."""
+    """Hop (Luo et al. 2019, Fig. 4): a rank averages models with its neighbors, which may be some iterations apart."""
 
     service = "hop"
     topology = "ring-based"
@@ -339,7 +338,7 @@ class Hop(Stepwise[HopCollective]):
     _stepped = True  # the iteration has ended, and the next has not begun
 
     def join(self) -> None:
-        """Show the model of a survivor's iteration, on a rank that replaces a dead one."""
+        """Join, and write the collective's model to the parameters: on a replacement rank, a survivor's model."""
         super().join()
         self._stepped = True
         self._shown.show(self.averaging.parameters)
@@ -350,11 +349,11 @@ class Hop(Stepwise[HopCollective]):
             self._enter(timeout)
 
     def before_update(self, deadline: Deadline) -> None:
-        """Begin the first iteration, on a rank that replaces a dead one."""
+        """On a rank that replaces a dead one, begin its first iteration."""
         self.begin(deadline.remaining())
 
     def after_update(self, deadline: Deadline) -> None:
-        """Add the update to the average, and show it as the next iteration begins."""
+        """Add the update to the average, begin the next iteration, and write its model to the parameters."""
         if not self._stepped:
             self.averaging.step(self._shown.change(), timeout=deadline.remaining())
             self._stepped = True
@@ -379,7 +378,7 @@ class PReduce(Stepwise[PartialReduce]):
     options = ("groups", "weighting", "coordinator_rank")
 
     def after_update(self, deadline: Deadline) -> None:
-        """Average the updated model with this rank's next group, and show it. After an error it cannot continue."""
+        """Average the updated model with this rank's next group. After an error, a second call cannot continue."""
         self._model += self._shown.change()
         self._shown.take_change()
         self.averaging.average(self._model, timeout=deadline.remaining())
@@ -392,7 +391,7 @@ class PReduce(Stepwise[PartialReduce]):
 class ParameterServer(WithMean[Server]):
     """A parameter server (Zhao et al. 2021): ranks push updates and pull the new model.
 
-    The server adds the mean of the updates of one round. The synchronization defines the rounds.
+    The server adds the mean of the updates of one round. The option `sync` defines the rounds.
     """
 
     service = "parameter_server"
@@ -402,10 +401,10 @@ class ParameterServer(WithMean[Server]):
 
     @classmethod
     def check(cls, **options: Any) -> None:
-        """Raise ValueError for a synchronization in which ranks push models."""
+        """Raise ValueError for a `sync` in which ranks push models instead of gradients."""
         sync = options.get("sync", "bsp")
         if isinstance(checked_sync(sync), EAMSGD):
-            raise ValueError(f"sync: expected a synchronization in which gradients are pushed, got {sync!r}")
+            raise ValueError(f"sync: expected a synchronization in which ranks push gradients, got {sync!r}")
 
     def join(self) -> None:
         """Create the servers with the common model."""
@@ -416,17 +415,17 @@ class ParameterServer(WithMean[Server]):
         self._flushed = False
 
     def after_update(self, deadline: Deadline) -> None:
-        """Push the negated change, which the server subtracts; show the model when this rank may continue."""
+        """Push the negated change, which the server subtracts. Wait, then write the new model to the parameters."""
         if not self._pushed:
             self._push(deadline)
         self._pull(deadline)
         self._pushed = False
 
     def start_flush(self) -> None:
-        """Do nothing: a flush needs an answer from the servers."""
+        """Do nothing: this rank must wait for the servers before it can leave the round."""
 
     def wait_for_flush(self, deadline: Deadline) -> None:
-        """Push the program's changes, suspend this rank, and show the newest model."""
+        """Push pending changes, suspend this rank, and write the newest model to the parameters."""
         if self._flushed:
             return
         if not self._pushed and self._shown.change().any():
@@ -440,7 +439,7 @@ class ParameterServer(WithMean[Server]):
         self._flushed = False
 
     def equalize(self, deadline: Deadline) -> None:
-        """Show the model with all updates of all ranks, averaged in case some ranks pull a newer model."""
+        """Set the parameters to the model with all updates, averaged in case some ranks pull a newer model."""
         if not self.settled:
             self._mean(self._shown.values, deadline)
             self.settled = True  # all ranks have flushed

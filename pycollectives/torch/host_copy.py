@@ -1,4 +1,4 @@
-"""Pinned host memory for tensors on a device, so that the device copies to the host and back."""
+"""Pinned host memory, to and from which a device copies its tensors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HostCopy:
     """
 
     def __init__(self, like: torch.Tensor) -> None:
-        """Allocate the memory, without a copy."""
+        """Allocate the memory without copying the tensor."""
         self._tensor = host_memory(like.shape, like.dtype, like.device)
         self.array: Array = self._tensor.numpy()
 
@@ -49,7 +49,7 @@ class HostCopy:
         wait_for(tensor.device)  # the host may change the array after the call
 
     def put_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """Copy parts of `array`, given by their first elements, to tensors of any strides on one device."""
+        """Copy parts of `array` to tensors of any strides; `outs` has pairs of a part's first index and the tensor."""
         for start, out in outs:
             out.copy_(self._tensor[start : start + out.numel()].view(out.shape), non_blocking=True)
         for device in {out.device for _, out in outs}:

@@ -1,4 +1,4 @@
-"""The initial state of a model's replicas: rank 0's, for the parts that are broadcast."""
+"""Give all replicas of a model the initial parameters and state of rank 0."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class InitialState:
         )
 
     def pack(self, first_group: int = 0) -> None:
-        """On a rank that may send it, pack the state of the groups from `first_group` on for the broadcast."""
+        """Pack the state of the groups from `first_group` on, if this rank may broadcast this state."""
         may_send = self._comm.rank == 0 or self._comm.on_failure == "continue"
         if self._with_state and self._comm.size > 1 and may_send and not self.comes_later:
             self._packed = PackedState(self._optimizer, first_group, self._schedulers)
 
     def take_from_rank_0(self, deadline: Deadline, first_group: int = 0) -> list[torch.Tensor]:
-        """Send rank 0's parameters and packed state to all ranks; return the groups' parameters; collective."""
+        """Send rank 0's parameters and packed state to all ranks; return this rank's parameters; collective."""
         parameters = parameters_of(self._optimizer.param_groups[first_group:])
         frozen, buffers = self._of_the_model(parameters) if first_group == 0 else ([], [])
         self.broadcast_parameters([*parameters, *frozen], deadline)
@@ -95,7 +95,7 @@ class InitialState:
 
     @property
     def comes_later(self) -> bool:
-        """Whether this rank replaces a dead one, and `share` gives it the state of a survivor."""
+        """Whether this rank replaces a dead one and gets its state later, from a survivor, by `share`."""
         return self._membership is not None and self._membership.restores
 
     def share(self, provide: Callable[[], Any], restore: Callable[[Any], object]) -> None:
@@ -104,7 +104,7 @@ class InitialState:
             self._membership.state(provide, restore)
 
     def end_sharing(self, provide: Callable[[], Any]) -> None:
-        """End `share`."""
+        """Stop sharing the state with ranks that replace dead ones."""
         if self._membership is not None:
             self._membership.drop_state(provide)
 
@@ -118,7 +118,7 @@ class InitialState:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over the state that `provide` returned on a survivor."""
+        """Load the state that `provide` returned on a survivor."""
         from_flat_arrays(self._every_tensor(), state["model"])
         received = ReceivedState(state["optimizer"], self._optimizer, 0, self._schedulers)
         from_flat_arrays(received.tensors, state["state"])

@@ -32,9 +32,9 @@ Memory: TypeAlias = Literal["host", "device", "staged"]
 
 
 def memory_for(device: torch.device, staged: bool | None, *, continues: bool = False) -> tuple[Memory, str]:
-    """Return the memory for gradients on a device, and the reason for staging if it was not requested.
+    """Return the memory for gradients on a device, and the reason for staging if staging was not requested.
 
-    `continues`: whether the communicator continues after deaths, with copies on the host.
+    `continues` is True if the communicator continues after deaths, which requires copies on the host.
     """
     if not (staged is None or isinstance(staged, bool)):
         raise TypeError(f"staged: expected True, False or None, got {staged!r}")
@@ -55,7 +55,7 @@ class TensorMean(EagerMean, ABC):
     def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
         """Write parts of the newest mean to tensors of any strides and floating-point dtype.
 
-        `outs` has pairs of the part's first element and the tensor.
+        `outs` has pairs of a part's first index and the tensor.
         """
 
 
@@ -87,7 +87,7 @@ class HostMean(TensorMean):
 
 
 class StagedMean(TensorMean):
-    """The mean of a tensor on a device that is copied to the host and back."""
+    """The mean of a device tensor, which is copied to the host and back."""
 
     def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
         self._copy = HostCopy(like)
@@ -111,7 +111,7 @@ class StagedMean(TensorMean):
 
 
 class DeviceMean(TensorMean):
-    """The mean of a tensor on a CUDA device that the partial allreduce uses directly."""
+    """The mean of a CUDA tensor whose memory the partial allreduce uses directly."""
 
     def write_to(self, out: torch.Tensor) -> torch.Tensor:
         return torch.div(_tensor_on(self._collective.result, out.device), self._divisor, out=out)
@@ -129,8 +129,8 @@ class DeviceMean(TensorMean):
 def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
     """Return a tensor on the memory of a result; PyTorch's current stream waits for the values.
 
-    The CUDA array interface names the stream that writes the result, which PyTorch ignores. It is the stream of the
-    newest contribution, and a backward pass may have used a stream other than the current one.
+    The result's CUDA array interface names the stream that writes the values, but PyTorch ignores this stream. It is
+    the stream of the newest contribution, which a backward pass may have made on a stream other than the current one.
     """
     written_on, current = result.__cuda_array_interface__["stream"], torch.cuda.current_stream(device)
     if written_on != handle_of_stream(current):

@@ -27,7 +27,7 @@ class _Piece(ctypes.Structure):
 
 
 def is_writable(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's memory can be written. PyTorch does not know it for foreign memory or after `numpy()`."""
+    """Whether the tensor's memory can be written. PyTorch cannot tell for foreign memory, or after `numpy()`."""
     if tensor.untyped_storage().resizable() or tensor.is_cuda or tensor.numel() == 0:
         return True
     byte = ctypes.byref(_Piece(tensor.data_ptr(), 1))
@@ -36,13 +36,13 @@ def is_writable(tensor: torch.Tensor) -> bool:
 
 
 def increment_version(tensor: torch.Tensor) -> None:
-    """Tell autograd that a tensor has changed, so that a graph which saved it raises an error in backward."""
+    """Tell autograd that a tensor has changed, so that backward raises an error if a graph has saved the tensor."""
     if not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
 
 
 def why_not_averaged(gradient: torch.Tensor, part: torch.Tensor) -> str | None:
-    """Return why a part of a bucket cannot take a gradient, or None."""
+    """Return why a part of a bucket cannot hold a gradient, or None if it can."""
     if gradient.layout is not torch.strided:
         return f"expected a dense gradient, got layout {gradient.layout}: make its layer with sparse=False"
     if gradient.device != part.device or gradient.shape != part.shape:
@@ -56,7 +56,7 @@ def why_not_averaged(gradient: torch.Tensor, part: torch.Tensor) -> str | None:
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether elements may share memory, as in an expanded tensor; False only if the strides exclude it."""
+    """Whether elements may share memory, as in an expanded tensor; False only if the strides rule that out."""
     end = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -67,7 +67,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
-    """Return True if a gradient of any strides, converted to the dtype of its bucket part, has the part's bits."""
+    """Whether a gradient of any strides, converted to the dtype of its bucket part, equals that part bit for bit."""
     if gradient.shape != part.shape:
         return False
     if gradient.dtype is part.dtype and gradient.is_contiguous() and not (_is_on_device(part) or gradient.is_neg()):
@@ -76,7 +76,7 @@ def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
 
 
 def first_difference(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int | None:
-    """Return the index of the first pair of gradient and bucket part that differ in any bit, or None."""
+    """Return the index of the first pair of gradient and bucket part whose bits differ, or None."""
     if pairs and _is_on_device(pairs[0][1]):  # the host waits for the device once
         differ = [(_bits(gradient, part.dtype) != _bits(part, part.dtype)).any() for gradient, part in pairs]
         places = torch.stack(differ).nonzero().flatten().tolist()
@@ -94,10 +94,10 @@ def _bits(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 class OwnMemory:
-    """The gradients that have memory of their own, at one moment.
+    """The gradients to which averages can be written: their memory was writable and not shared at creation.
 
-    A program may use one tensor as the gradient of two parameters, or a view of a parameter as its gradient. An average
-    written there would change the other one. The memory of a gradient may also be read-only, such as a mapped file.
+    A program may use one tensor as the gradient of two parameters, or a view of a parameter as its gradient. Writing
+    an average would then change the other tensor. A gradient's memory may also be read-only, such as a mapped file.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -117,14 +117,14 @@ class OwnMemory:
                 before = span
 
     def __contains__(self, gradient: torch.Tensor) -> bool:
-        """Whether an average can be written there."""
+        """Whether an average can be written to the gradient's memory."""
         if id(gradient) in self._shared or gradient.is_inference() or gradient.is_neg():
             return False
         return is_writable(gradient) and not overlaps_itself(gradient)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int, torch.Tensor]:
-    """Return the address of a tensor's first element, the address after its last, and the tensor."""
+    """Return the address of a tensor's first element, the address after its last element, and the tensor."""
     start = tensor.data_ptr()
     if tensor.is_contiguous():
         return start, start + tensor.nbytes, tensor

@@ -29,9 +29,9 @@ class ModuleBuffers:
         self._model = model
 
     def checked(self) -> ModuleBuffers:
-        """Return itself; `ValueError` or `TypeError` without a model, or for a buffer in other memory."""
+        """Return `self`; raise an error if there is no model, or a buffer is not in host or CUDA memory."""
         if self._model is None:
-            raise ValueError("average_buffers: expected a model, here or when this optimizer was made")
+            raise ValueError("average_buffers: expected a model, got None: pass model to this call or to the optimizer")
         check_model(self._model)
         return self
 
@@ -39,7 +39,7 @@ class ModuleBuffers:
         return {"buffers": in_words([*self._of_kind(floats=True), *self._of_kind(floats=False)])}
 
     def average_floats(self, deadline: Deadline) -> None:
-        """Set floating-point buffers to their mean; collective.
+        """Set floating-point buffers to their mean over ranks; collective.
 
         Means are computed in float64, so that equal buffers of types up to float32 do not change in any bit.
         """

@@ -1,4 +1,4 @@
-"""The operations of a call that all ranks make, such as `finish`, one after another."""
+"""Run the operations of a collective call, such as `finish`, one after another."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ LEFT = "left the communicator"
 
 
 class Operations:
-    """Makes and counts the operations of a call, so that a rank that replaces a dead one continues with the next."""
+    """Runs and counts a call's operations, so that a rank that replaces a dead one continues with the next one."""
 
     def __init__(self) -> None:
         self.call: str | None = None  # under way; on a newcomer, before its first call, the donor's
         self.completed = 0  # operations
 
     def check(self, call: str) -> None:
-        """Raise RuntimeError on a newcomer whose donor is in another call: ranks would wait for each other."""
+        """On a rank that replaces a dead one, raise RuntimeError if the survivors are in a call other than `call`."""
         if self.call not in (None, call):
-            raise RuntimeError(f"{call}: expected the survivors' call first, {self.call}")
+            raise RuntimeError(f"{call}: this rank replaces a dead one: call {self.call} first, as the survivors do")
 
     def make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
-        """Make the operations that are not complete."""
+        """Run the operations that have not completed."""
         self.check(call)
         self.call = call
         try:
@@ -42,11 +42,11 @@ class Operations:
 
 
 def meet(comm: Communicator, call: str) -> None:
-    """Check that all ranks make the same call, because `preduce` and `mean` cannot tell calls apart; collective."""
+    """Check that all ranks make the same call, since `preduce` and `mean` cannot distinguish calls; collective."""
     try:
         comm.agree(call, lambda: Signature("", {}))
     except MismatchError as error:
-        raise MismatchError(f"{error}: with sync_every all ranks take the same number of steps") from None
+        raise MismatchError(f"{error}; with sync_every, all ranks must take the same number of steps") from None
     except StallError as error:
         if LEFT in str(error):
             raise ClosedError(str(error)) from None
@@ -54,11 +54,11 @@ def meet(comm: Communicator, call: str) -> None:
 
 
 def synchronize(name: str, operation: Callable[[Deadline], None], deadline: Deadline) -> None:
-    """Make an operation that averages parameters; `ClosedError`, which names the optimizer, if a rank has left."""
+    """Run an operation that averages parameters. If a rank has left, raise a `ClosedError` that names the optimizer."""
     try:
         operation(deadline)
     except ClosedError as error:
         raise ClosedError(
             f"{name}: parameters cannot be synchronized, since a rank has left after an exception, or after fewer "
-            f"steps than the others, while sync_every needs the same number on all ranks ({error})"
+            f"steps than other ranks; sync_every needs the same number of steps on all ranks ({error})"
         ) from None

@@ -1,6 +1,7 @@
 """Base class of the torch optimizers that exchange gradients or parameters with other ranks.
 
-A derived class makes its collectives after `_begin`, in `_creation`, and implements the methods "for derived classes".
+A derived class creates its collectives within `_creation`, after `_begin`, and overrides the methods under "for derived
+classes".
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @abstractmethod
     def _check_no_step_under_way(self, call: str) -> None:
-        """Raise `RuntimeError` if `call` comes too early: a step has begun, or its averages are unused."""
+        """Raise `RuntimeError` if `call` is too early: a step has begun, or its averages are unused."""
 
     @property
     @abstractmethod
@@ -92,11 +93,11 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Whether a flush has begun (`_start_flush`) and not ended (`_end_flush`)."""
 
     def _begin_flush(self) -> None:
-        """Begin a flush, without messages. A second call does nothing."""
+        """Begin a flush without sending messages. A second call does nothing."""
 
     @abstractmethod
     def _start_flush(self) -> None:
-        """Leave, so that no rank waits for this one. A second call does nothing."""
+        """Leave the collectives, so that no rank waits for this one. A second call does nothing."""
 
     @abstractmethod
     def _wait_for_flush(self, deadline: Deadline) -> None:
@@ -104,7 +105,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @abstractmethod
     def _end_flush(self) -> None:
-        """Apply this rank's outstanding results, once all optimizers that flush together have delivered."""
+        """Apply this rank's outstanding results, after all optimizers that flush together have delivered data."""
 
     @abstractmethod
     def _means_of_parameters(self) -> Sequence[Callable[[Deadline], None]]:
@@ -120,7 +121,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @abstractmethod
     def _leave_at_once(self) -> int:
-        """Close the collectives without waiting for other ranks; return how many contributions are discarded."""
+        """Close the collectives without waiting for other ranks; return the number of discarded contributions."""
 
     @abstractmethod
     def _collectives(self) -> Sequence[AnyCollective]:
@@ -130,7 +131,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @contextlib.contextmanager
     def _creation(self) -> Iterator[None]:
-        """Limit the time of the creation in the block, and share the state afterwards; abort if it fails."""
+        """Limit the time of the creation in the block, then share the state with replacement ranks; abort on error."""
         try:
             with self._within(self._comm._context.deadline_of(self._timeout)) as self._creating:
                 yield
@@ -148,8 +149,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def _begin(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> list[torch.Tensor]:
         """Compare the arguments of all ranks, broadcast rank 0's state, and return the parameters; collective.
 
-        `check` checks the derived class's arguments; it returns those that must be equal on all ranks, and a `Waits`.
-        A rank that replaces a dead one gets a survivor's state later, by `_restore`.
+        `check` checks the derived class's arguments. It returns the arguments that must be equal on all ranks, and when
+        calls may wait. A rank that replaces a dead one receives a survivor's state later, by `_restore`.
         """
         if self._initial.comes_later:
             self._checked(check)
@@ -190,13 +191,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._finishing = state["finishing"]
 
     def _look_for_ddp(self) -> None:
-        """Refuse a model that DistributedDataParallel wrapped after creation."""
+        """Refuse a model that was wrapped in DistributedDataParallel after this optimizer was created."""
         if not self._looked_for_ddp:
             check_no_ddp(parameters_of(self.optimizer.param_groups))
             self._looked_for_ddp = True
 
     def _checked_groups(self, first_group: int) -> Signature:
-        """Check the groups from `first_group` on; return their signature, which must be the same on all ranks."""
+        """Check the parameter groups from `first_group` on; return a signature that must be the same on all ranks."""
         parameters = parameters_of(self.optimizer.param_groups[first_group:])
         signature = Signature.of(parameters, self._name_of)
         check_one_device(parameters_of(self.optimizer.param_groups))
@@ -210,13 +211,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def flush(self, *, timeout: float | None = None) -> None:
         """Deliver all pending data; collective.
 
-        `timeout`: limit in seconds, by default this optimizer's; `math.inf` for no limit.
+        `timeout` is the limit in seconds, by default this optimizer's; `math.inf` means no limit.
         """
         self._check_between_steps("flush")
         self._flush(self._deadline(timeout))
 
     def _deadline(self, timeout: float | None) -> Deadline:
-        """Return the deadline of a call, from its own limit or, if None, from this optimizer's."""
+        """Return the deadline of a call, from `timeout` or, if that is None, from this optimizer's time limit."""
         return Deadline(self._timeout if timeout is None else checked_timeout(timeout))
 
     def _flush(self, deadline: Deadline) -> None:
@@ -238,8 +239,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def synchronize_parameters(self, *, timeout: float | None = None) -> None:
         """Flush, then set the parameters of all ranks to their mean (eager-SGD, section 5); collective.
 
-        The wrapped optimizer's state, such as momentum, and the model's buffers stay local. `timeout`: limit in
-        seconds, by default this optimizer's; `math.inf` for no limit.
+        The wrapped optimizer's state, such as momentum, and the model's buffers stay local. `timeout` is the limit in
+        seconds, by default this optimizer's; `math.inf` means no limit.
 
         Raises
         ------
@@ -252,7 +253,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._make("synchronize_parameters", self._deadline(timeout), *self._synchronization())
 
     def _make(self, call: str, deadline: Deadline, *operations: Callable[[Deadline], None]) -> None:
-        """Flush and make operations; collective."""
+        """Flush, then run operations; collective."""
         with self._times.waiting():
             self._operations.make(call, deadline, self._flush, *operations)
 
@@ -261,7 +262,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             meet(self._comm, f"{type(self).__name__}.{call}")
 
     def _synchronization(self) -> Sequence[Callable[[Deadline], None]]:
-        """Return the operations after a flush that set the parameters of all ranks to their mean; collective."""
+        """Return operations that, after a flush, set the parameters of all ranks to their mean; collective."""
         operations = [*self._means_of_parameters()]
         if self._flush_waits_for_all:  # all ranks get here now; if one does not, the communicator is unusable
             operations.insert(0, lambda rest: self._meet("synchronize_parameters", rest.at_least(1.0)))
@@ -276,7 +277,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         Parameters
         ----------
         model
-            The model with the buffers. None: the model that was given when this optimizer was made.
+            The model with the buffers; by default, the model that was given when this optimizer was created.
         timeout
             As for `flush`.
 
@@ -305,9 +306,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def average(self, metric: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
         """Flush, then return the mean over ranks of a number or an array, such as a loss; collective.
 
-        All ranks call it the same number of times, between steps; they may have made different numbers of steps. Python
+        All ranks call `average` equally often, between steps; they may have taken different numbers of steps. Python
         evaluates the argument before the flush. Call `flush` first if the metric must include late gradients. The mean
-        is the same on all ranks, and an array if `metric` is one.
+        is the same on all ranks. It is an array if `metric` is an array.
 
         Parameters
         ----------
@@ -336,9 +337,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def finish(self, *, timeout: float | None = None) -> None:
         """Flush, set the parameters of all ranks to their mean, and close; collective.
 
-        Call it at the end of training, before evaluation. Ranks may have made different numbers of steps. They end with
+        Call `finish` after training, before evaluation. Ranks may have taken different numbers of steps. They end with
         the same parameters and, if a model was given at creation, the same buffers (see `average_buffers`). Averages
-        that no `step()` used are dropped. `timeout`: as for `flush`.
+        that no `step()` used are dropped. `timeout` is as for `flush`.
 
         Raises
         ------
@@ -378,7 +379,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Flush, then leave; collective.
 
         The wrapped optimizer and the model stay usable. Averages that no `step()` used are dropped. A second call does
-        nothing. `timeout`: as for `flush`.
+        nothing. `timeout` is as for `flush`.
 
         Raises
         ------
@@ -404,8 +405,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def abort(self) -> int:
         """Leave at once, without waiting for other ranks; return the number of discarded contributions.
 
-        Use it after an error from which no other call can continue. The wrapped optimizer and the model stay usable.
-        Call it on all ranks before you make another optimizer on the communicator.
+        Use `abort` after an error from which no other call can continue. The wrapped optimizer and the model stay
+        usable. All ranks must call `abort` before you create another optimizer on the communicator.
         """
         if self._closed:
             return 0
@@ -424,7 +425,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @property
     def name(self) -> str:
-        """The name in messages and traces."""
+        """The optimizer's name in messages and traces."""
         return self._name
 
     @property
@@ -434,12 +435,12 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left, or its communicator has closed."""
+        """Whether this rank has left the optimizer's collectives, or the communicator is closed."""
         return self._left or self._comm.closed
 
     @property
     def failed(self) -> Exception | None:
-        """The exception that made this optimizer unusable, which further calls raise; None if usable or closed."""
+        """The exception that made this optimizer unusable; further calls raise it. None if usable or closed."""
         every = [] if self.closed else [self._comm.failed, *(each.failed for each in self._collectives())]
         return next((error for error in every if error is not None), None)
 

@@ -54,7 +54,7 @@ class Signature:
     def of(
         cls, parameters: Sequence[torch.Tensor], name_of: Callable[[torch.Tensor], str], **options: str | int | None
     ) -> Signature:
-        """Check and describe parameters; `TypeError` if the gradients of one cannot be averaged."""
+        """Check and describe parameters; raise `TypeError` if a parameter's gradients cannot be averaged."""
         for parameter in parameters:
             _check(f"parameter {name_of(parameter)}", parameter)
         return cls(in_words(parameters), options)
@@ -64,7 +64,7 @@ class Signature:
 
 
 def in_words(tensors: Sequence[torch.Tensor]) -> str:
-    """Describe tensors: their number, and shapes and dtypes in order."""
+    """Describe tensors by their number, and by their shapes and dtypes in order."""
     words = [
         f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}{' on cuda' if tensor.is_cuda else ''}{frozen}"
         for tensor in tensors
@@ -93,8 +93,8 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"{what}: expected a dense tensor, got {type(tensor).__name__} of layout {tensor.layout}")
     if overlaps_itself(tensor):
         raise TypeError(
-            f"{what}: expected memory for each element, got strides {tensor.stride()} for shape {tuple(tensor.shape)}, "
-            "as after expand(): make it contiguous() first"
+            f"{what}: expected separate memory for each element, got strides {tensor.stride()} for shape "
+            f"{tuple(tensor.shape)}, as after expand(): call contiguous() first"
         )
 
 
@@ -106,7 +106,7 @@ def check_one_device(parameters: Iterable[torch.Tensor]) -> None:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return "float32" for torch.float32."""
+    """Return the name of a dtype, such as "float32" for torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -117,7 +117,7 @@ class FlatTensors:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
-        """Allocate a buffer of one dtype for tensors of any dtype; it is filled by `gather`."""
+        """Allocate a buffer of one dtype for tensors of any dtype; `gather` fills it."""
         self._tensors = tuple(tensors)
         self._devices = {tensor.device for tensor in tensors if tensor.is_cuda}
         beside = next(iter(self._devices), torch.device("cpu"))

@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
     from torch.optim.lr_scheduler import LRScheduler
 
-OPEN_ONES = "; pycollectives.torch.open_optimizers() lists those that are open"
+OPEN_ONES = "; pycollectives.torch.open_optimizers() lists the open optimizers"
 DDP = "DistributedDataParallel"
 
 
 class Wrapper(Protocol):
-    """An optimizer that wraps another one."""
+    """An optimizer that wraps another optimizer."""
 
     optimizer: torch.optim.Optimizer
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The optimizer's name in messages."""
 
     @property
     def closed(self) -> bool:
-        """Whether it has left all collectives."""
+        """Whether the optimizer has left all collectives."""
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Flush and leave; collective."""
+        """Flush, then leave all collectives; called by all ranks."""
 
 
 class OpenWrappers:
@@ -46,7 +46,7 @@ class OpenWrappers:
         self._wrappers: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 
     def admit(self, wrapper: Wrapper) -> None:
-        """Admit a new wrapper, or one with new parameters; `ValueError` if another one has its parameters."""
+        """Register a wrapper that is new or has new parameters; `ValueError` if another wrapper has one of them."""
         with self._lock:
             for other in self._wrappers:
                 if other is not wrapper and not other.closed:
@@ -99,24 +99,28 @@ def _trainable(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
     """Raise `TypeError` unless this is an unwrapped optimizer that evaluates the model once per step."""
     if isinstance(optimizer, (torch.optim.LBFGS, WrappedOptimizer)):
-        raise TypeError(f"optimizer: expected one that uses each gradient once, got {type(optimizer).__name__}")
+        raise TypeError(
+            "optimizer: expected an unwrapped optimizer that evaluates the model once per step, got "
+            f"{type(optimizer).__name__}"
+        )
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
 
 
 def check_schedulers(schedulers: Sequence[LRScheduler], optimizer: torch.optim.Optimizer) -> None:
-    """Raise an error unless these are schedulers of the wrapped optimizer."""
+    """Raise `ValueError` unless all schedulers are learning-rate schedulers of the wrapped optimizer."""
     for scheduler in schedulers:
         if getattr(scheduler, "optimizer", None) is not optimizer:
-            what = f"{type(scheduler).__name__} of another one" if hasattr(scheduler, "optimizer") else repr(scheduler)
+            name = type(scheduler).__name__
+            what = f"{name} of another optimizer" if hasattr(scheduler, "optimizer") else repr(scheduler)
             raise ValueError(f"schedulers: expected learning-rate schedulers of the wrapped optimizer, got {what}")
 
 
 def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
-    """Raise `ValueError` for parameters whose gradients torch already averages.
+    """Raise `ValueError` for parameters of a `DistributedDataParallel` model, which averages their gradients itself.
 
-    Parameters do not show it, since the hooks are in C++. If there is a process group, all objects are searched for
-    such models.
+    Parameters do not reveal such a model, since its hooks are in C++. If there is a process group, all objects are
+    searched for it.
     """
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return
@@ -127,12 +131,12 @@ def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
         ):
             raise ValueError(
                 f"optimizer: its parameters belong to a {DDP}, which averages their gradients itself: do not "
-                "wrap the model"
+                "wrap the model in it"
             )
 
 
 def check_model(model: torch.nn.Module | None) -> None:
-    """Raise an error unless this is a plain module whose tensors have shapes, or None."""
+    """Raise an error unless `model` is None, or a plain module whose tensors have shapes."""
     if model is None:
         return
     if not isinstance(model, torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Batches that ranks take from one counter, so that fast ranks take more."""
+"""Batches that ranks take from one counter, so that fast ranks take more batches."""
 
 from __future__ import annotations
 
@@ -62,12 +62,13 @@ class SamplerArguments(CounterArguments):
         """Check the settings against each other and the state."""
         if self.batches_per_epoch == 0:
             raise ValueError(
-                f"batch_size: expected at most the {self.examples} examples with drop_last, got {self.batch_size}"
+                f"batch_size: with drop_last, expected at most {self.examples}, the number of examples; "
+                f"got {self.batch_size}"
             )
         for name, saved in (self.state or {}).items():
             given = getattr(self, name, saved)
             if saved != given:
-                raise ValueError(f"state: expected a sampler's state with {name} {given}, got {saved}")
+                raise ValueError(f"state: expected the state of a sampler with {name} {given}, got {saved}")
 
 
 class SharedSampler(Sampler[list[int]]):
@@ -75,14 +76,14 @@ class SharedSampler(Sampler[list[int]]):
 
     With `torch.utils.data.DistributedSampler` an epoch takes as long as the slowest rank needs for an equal share. Here
     a rank that is twice as fast takes twice as many batches. Each example is in one batch of an epoch, on one rank.
-    Ranks take different numbers of steps, unless they wait for each other in each step, as under `policy="full"`: call
-    `flush` of the optimizer after each epoch.
+    Call the optimizer's `flush` after each epoch: ranks take different numbers of steps, unless they wait for each
+    other in each step, as under `policy="full"`.
 
-    An epoch ends on a rank when it asks for a batch and none is left. If it gets a batch of the next epoch instead, it
-    keeps that batch for that epoch. If an iteration is interrupted, even by `StallError`, the next iteration continues
-    it, without the batches that a `DataLoader` has taken in advance. If a rank dies and the others continue, its last
-    batches are lost. A rank that replaces it calls `set_epoch`. A sampler has no length, since a rank does not know how
-    many batches it will take.
+    An epoch ends on a rank when the rank requests a batch and none is left. If the request returns a batch of the next
+    epoch, the rank keeps this batch for that epoch. If an iteration is interrupted, even by `StallError`, the next
+    iteration continues it, without the batches that a `DataLoader` has taken in advance. If a rank dies and other ranks
+    continue, its last batches are lost. A rank that replaces a dead one calls `set_epoch`. A sampler has no length,
+    since the number of a rank's batches is unknown.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ class SharedSampler(Sampler[list[int]]):
     drop_last
         Whether to leave out the last batch of an epoch if it is not full.
     state
-        To continue: the result of `state_dict` on one rank, the same on all ranks.
+        To continue an earlier run: the result of `state_dict` on one of its ranks, passed on all ranks.
     timeout
         Seconds for each call, creation included; None for the communicator's default, `math.inf` for no limit.
 
@@ -115,7 +116,7 @@ class SharedSampler(Sampler[list[int]]):
     Raises
     ------
     ValueError, TypeError
-        An argument is refused.
+        An argument is invalid.
     MismatchError, StallError, ClosedError, RankFailedError
         As for the creation of a collective, and for `SharedCounter.fetch_add`.
 
@@ -182,10 +183,10 @@ class SharedSampler(Sampler[list[int]]):
         self.epoch = checked_integer("epoch", epoch, at_least=0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the batch with which a later sampler continues, and the settings: its argument `state`.
+        """Return the argument `state` of a later sampler: the batch with which it continues, and the settings.
 
-        Between two epochs of this rank it is the first batch of the next epoch. In an epoch it is the first one that no
-        rank has taken, so that batches in progress are lost. It differs between ranks: save it on one of them.
+        Between two epochs of this rank, that batch is the first of the next epoch. In an epoch, it is the first batch
+        that no rank has taken, so batches in progress are lost. The result differs between ranks: save it on one rank.
         """
         of = self._settings
         is_between = self._kept is not None

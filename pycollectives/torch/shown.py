@@ -1,4 +1,4 @@
-"""Parameters as the program sees them, and the changes that it makes to the averaged model."""
+"""Parameters as the program sees them, and the program's changes to the averaged model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class ShownParameters:
     """Parameters of any dtypes, and the values that were written to them last.
 
-    All are averaged in one dtype: the widest of theirs, at least float32. 16-bit parameters show a rounded copy of a
-    float32 model, so that averages do not lose precision.
+    All parameters are averaged in one dtype, the widest of their dtypes and at least float32. 16-bit parameters are a
+    rounded copy of a float32 model, so that averages do not lose precision.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -41,7 +41,7 @@ class ShownParameters:
         return np.subtract(change, self._shown.array, out=change)
 
     def take_change(self) -> None:
-        """Count the change as handed over: `change` returns zeros afterwards."""
+        """Mark the change as contributed: `change` returns zeros afterwards."""
         self._shown.gather()
 
     def show(self, values: Array) -> None:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class StepTimes:
-    """A step ends with the optimizer's `step`; the time of its calls that wait for other ranks is left out.
+    """Record the time of each step, from one `step()` to the next, without the calls that wait for other ranks.
 
-    Without a timer, it records nothing.
+    Without a timer, record nothing.
     """
 
     def __init__(self, timer: StepTimer | None) -> None:
@@ -23,7 +23,7 @@ class StepTimes:
         self._timer = timer
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a context in which this rank waits."""
+        """Return a context whose time is not recorded, for calls that wait for other ranks."""
         return contextlib.nullcontext() if self._timer is None else self._timer.excluded()
 
     def end_step(self) -> None:

@@ -25,7 +25,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The wrapped optimizer's class, so that `isinstance(self, torch.optim.SGD)` holds too."""
+        """The wrapped optimizer's class, so that `isinstance(self, torch.optim.SGD)` is True too."""
         return type(self.__dict__.get("optimizer", self))
 
     def __getattr__(self, name: str) -> Any:

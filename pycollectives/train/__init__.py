@@ -1,4 +1,4 @@
-"""Thin training loops: one loop, one synchronizer per method, models and data sets to try them on.
+"""A thin training loop, a synchronizer for each method, and models and data sets on which to try the methods.
 
 `python -m pycollectives train` runs them.
 """

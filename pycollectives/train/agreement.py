@@ -26,7 +26,7 @@ def require_same_settings(
 ) -> None:
     """Compare the settings of all ranks, and check that they see the same output folder; collective.
 
-    Call it before any other communication: if batches or numbers of steps differ, ranks exchange different messages.
+    Call this before any other communication: if batches or numbers of steps differ, ranks exchange different messages.
     """
     comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: settings depend on it
     of_deaths = {"on_failure": on_failure, "at_least": str(at_least)}

@@ -1,4 +1,4 @@
-"""Files of a replica in NumPy's format: `weights`, and `PART.KEY` for each array of a part's state."""
+"""Replicas as files in NumPy's format: `weights`, and `PART.KEY` for each array of another part's state."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class HasState(Protocol):
-    """A part that is written beside the weights, such as an optimizer."""
+    """A part of a replica, such as an optimizer, whose state is saved with the weights."""
 
     def state(self) -> Mapping[str, NDArray[Any]]:
-        """Return its arrays by name."""
+        """Return the arrays of the state by name."""
 
     def load_state(self, state: Mapping[str, NDArray[Any]], /) -> None:
         """Load the arrays that `state` returned."""
 
 
 def pack(model: Model, **others: HasState) -> dict[str, NDArray[Any]]:
-    """Return the arrays for a file: a model's, and those of other parts by name. Arrays on the host are not copied."""
+    """Return the arrays of a model and of other parts by name, for a file. Arrays on the host are not copied."""
     parts: dict[str, HasState] = {"model": model, **others}
     states = {f"{name}.{key}": to_host(array) for name, part in parts.items() for key, array in part.state().items()}
     return {"weights": to_host(model.weights), **states}

@@ -1,6 +1,6 @@
 """Functions for the flat arrays of a replica, which are NumPy arrays or, on a device, PyTorch tensors.
 
-Most operators are the same for both, and so are the functions of `module_of`.
+Most operators are the same for both, and so are most functions of the module that `module_of` returns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def module_of(array: Any) -> Any:
 
 
 def to_host(array: Any) -> NDArray[Any]:
-    """Return the values as a NumPy array: the array itself, or a copy."""
+    """Return an array's values as a NumPy array: the array itself on the host, a copy from a device."""
     values: NDArray[Any] = array if isinstance(array, np.ndarray) else array.cpu().numpy()
     return values
 
@@ -38,7 +38,7 @@ def assign(array: Any, values: NDArray[Any]) -> None:
 
 @contextlib.contextmanager
 def on_host(array: Any) -> Iterator[NDArray[Any]]:
-    """Yield the values as a NumPy array; changes to it are copied back at the end of the block."""
+    """Yield the values as a NumPy array, and copy changes back to `array` at the end of the block."""
     values = to_host(array)
     yield values
     if values is not array:

@@ -1,4 +1,4 @@
-"""Choose each rank's examples in each step. Only seed and step count, so a resumed run takes the same examples."""
+"""Choose each rank's examples in a step from the seed and the step: a resumed run takes the same examples."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 class Batches:
     """One rank's share of the batches. Each epoch is a permutation of the examples; an incomplete batch is left out.
 
-    `batch`: examples of all ranks together in a step, a multiple of `ranks`. `seed`: of the permutations.
+    `batch` is the number of examples of all ranks in a step, a multiple of `ranks`. `seed` is for the permutations.
     """
 
     def __init__(self, dataset: Dataset, batch: int, *, rank: int, ranks: int, seed: int) -> None:
         examples = len(dataset.train[0])
         if batch < ranks or batch % ranks or batch > examples:
             raise ValueError(
-                f"batch: expected a multiple of the {ranks} ranks, at most the {examples} examples; got {batch}"
+                f"batch: expected a multiple of {ranks}, the number of ranks, and at most {examples}, the number of "
+                f"examples; got {batch}"
             )
         self._dataset, self._seed, self._rank, self._ranks = dataset, seed, rank, ranks
         self._shape = (examples // batch, ranks, batch // ranks)
@@ -31,25 +32,25 @@ class Batches:
         self._epoch, self._chosen = -1, np.empty(self._shape, np.intp)
 
     def __call__(self, number: int) -> tuple[NDArray[Any], ...]:
-        """Return this rank's arrays for step `number`."""
+        """Return the arrays of this rank's examples in step `number`."""
         chosen = np.array_split(self._of_all(number).ravel(), self._ranks)[self._rank]
         return tuple(array[chosen] for array in self._dataset.train)
 
     def of_place(self, number: int, place: int) -> tuple[NDArray[Any], ...]:
-        """Return the arrays of the rank in a place, for step `number` and the initial number of ranks."""
+        """Return the arrays that the rank `place`, among the initial number of ranks, takes in step `number`."""
         return tuple(array[self._of_all(number)[place]] for array in self._dataset.train)
 
     def among(self, *, rank: int, ranks: int) -> Batches:
-        """Return the same batches for fewer ranks, whose shares differ by one example at most."""
+        """Return the same batches for fewer ranks, whose shares differ by at most one example."""
         dealt = copy.copy(self)
         dealt._rank, dealt._ranks = rank, ranks
         return dealt
 
     def work(self, steps: int) -> NDArray[np.float64]:
-        """Return the work of every rank in each step, shape (ranks, steps): the longest example, scaled to mean 1."""
+        """Return the length of each rank's longest example in each step, shape (ranks, steps), scaled to mean 1."""
         lengths = self._dataset.lengths
         if lengths is None:
-            raise ValueError("load 'length': the examples of this data set have no lengths")
+            raise ValueError("load 'length': expected data whose examples have lengths, such as 'sequences'")
         longest = np.stack([lengths[self._of_all(number)].max(axis=1) for number in range(steps)], axis=1)
         return np.asarray(longest / longest.mean(), dtype=np.float64)
 

@@ -1,13 +1,13 @@
-"""Checkpoints: a folder for each, with a file per rank in NumPy's format; `latest` names the newest complete one.
+"""Checkpoints: folders with a file per rank in NumPy's format; `latest` names the newest complete checkpoint.
 
     CHECKPOINT/latest                  "step-00000120.3"
     CHECKPOINT/step-00000120.3/rank-0003.npz
 
 A rank's file has its weights, the state of the model, of the optimizer and of other parts, and the rank's next step,
 which may differ between ranks. `latest` is replaced when the files of all ranks are on the disk. After that, the
-previous checkpoint is deleted. If a job is killed or a node crashes, one of the two is complete.
+previous checkpoint is deleted. If a job is killed or a node crashes, one of the two checkpoints is complete.
 
-If a call fails on one rank, every rank raises an error, so no rank waits for it.
+If a call fails on one rank, every rank raises an error, so no rank waits for the failed rank.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def exists(folder: Path, comm: MPI.Comm) -> bool:
 
 
 def forget(folder: Path, comm: MPI.Comm, results: Iterable[Path] = ()) -> None:
-    """Forget the newest checkpoint, so that training begins from step 0; collective. Its files stay until `save`.
+    """Delete `latest`, so that training begins from step 0; collective. The checkpoint's files stay until `save`.
 
-    Rank 0 then deletes `results` of the previous run.
+    Rank 0 then deletes the previous run's files `results`.
     """
     _together(comm, lambda: _forget(folder, results), by=0)
 
@@ -67,10 +67,10 @@ def save(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState] = MappingProxyType({}),
 ) -> None:
-    """Write a checkpoint, and delete the previous one; collective, after the replicas have settled.
+    """Write a checkpoint, and delete the previous one; collective, after the replicas were made equal.
 
-    All ranks share the folder's file system. `setting` must be the same in a run that continues from here. `others`:
-    other parts whose state is written, by name.
+    All ranks share the folder's file system. `setting` must be the same in a run that continues from this checkpoint.
+    `others` are other parts to save, by name.
     """
     newest = reduced(comm, training.position, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
@@ -94,21 +94,21 @@ def load(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState] = MappingProxyType({}),
 ) -> None:
-    """Load a checkpoint of the same parts; collective.
+    """Load a checkpoint with the same parts; collective.
 
-    A different number of ranks may have written it, since replicas were equal then. A rank without a file of its own
-    uses another rank's; only its optimizer's state and its step may differ. All ranks raise ValueError if settings
-    differ, the checkpoint has more steps than this run takes, or a file is damaged or missing.
+    Another number of ranks may have saved it, since replicas were equal then. A rank without a file of its own
+    uses another rank's file, in which only the optimizer's state and the step may differ. All ranks raise ValueError if
+    settings differ, the checkpoint has more steps than this run takes, or a file is damaged or missing.
     """
     whole = folder / _together(comm, lambda: _newest_there(folder), by=0)
     _together(comm, lambda: _take_up(whole, comm, training, replica, setting, others))
 
 
 def newest(folder: Path) -> str:
-    """Return the name of the newest checkpoint in a folder; OSError if there is none."""
+    """Return the name of the newest checkpoint in a folder; OSError if the folder has no checkpoint."""
     name = (folder / "latest").read_text(encoding="utf-8").strip()
     if not re.fullmatch(r"step-[0-9]+\.[0-9]+(\.again)*", name):
-        raise ValueError(f"{folder / 'latest'}: expected the name of a checkpoint beside it, got {name[:200]!r}")
+        raise ValueError(f"{folder / 'latest'}: expected the name of a checkpoint in this folder, got {name[:200]!r}")
     return name
 
 
@@ -122,7 +122,7 @@ def _newest_there(folder: Path) -> str:
 def _cleared(folder: Path, name: str) -> str:
     """Remove the files of a killed run, and return a name other than the previous checkpoint's.
 
-    The two have the same step if a finished training job is resumed.
+    Both names would have the same step if a finished training job is resumed.
     """
     before = newest(folder) if (folder / "latest").exists() else ""
     _remove_all_but(folder, before)
@@ -147,7 +147,7 @@ def _write(path: Path, arrays: Mapping[str, np.ndarray], where: Mapping[str, Any
 def _require_all(whole: Path, ranks: int) -> None:
     for rank in range(ranks):
         if not _file_of(whole, rank).exists():
-            raise ValueError(f"does not see the file of rank {rank} in {whole}: ranks must share the folder")
+            raise ValueError(f"expected the file of rank {rank} in {whole}, found none: ranks must share the folder")
 
 
 def _remove(path: Path) -> None:
@@ -179,7 +179,7 @@ def _take_up(
     for key, value in json.loads(json.dumps(dict(setting))).items():
         before = where["setting"].get(key)
         if before != value:
-            raise ValueError(f"{whole} is from a run with {key} = {_typed(before)}; here it is {_typed(value)}")
+            raise ValueError(f"{whole} is from a run with {key} = {_typed(before)}; this run has {_typed(value)}")
     taken, by_speed = where.get("taken", 0), where.get("by_speed")
     if training.by_speed and by_speed and by_speed != training.by_speed:  # batches have another length
         taken = taken // by_speed * training.by_speed
@@ -191,5 +191,5 @@ def _take_up(
 
 
 def _typed(setting: Any) -> str:
-    """Return a setting as on the command line."""
+    """Return a setting as it is written on the command line."""
     return str(Choice(**setting) if isinstance(setting, dict) and "name" in setting else setting)

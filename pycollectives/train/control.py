@@ -1,4 +1,4 @@
-"""The control channel of a training job: a rank that must stop or has failed notifies the others."""
+"""The control channel of a training job: a rank that must stop or has failed notifies the other ranks."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ ANSWER_S = 0.5
 
 
 class ControlChannel:
-    """One rank's end of the channel; made and left collectively. A rank waits for others only in `barrier`.
+    """One rank's end of the control channel. Ranks create and leave the channel together, and wait only in `barrier`.
 
     A rank that must stop (`is_signalled`), or that leaves the `with` block because of an exception, sends a message to
-    the others. They receive it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block
-    together unless one has failed, so a failure of one rank raises an error on every rank.
+    the other ranks, which receive it in `is_stopped` and in `barrier`. All ranks leave the block together unless a rank
+    has failed, so a failure of one rank raises an error on every rank.
 
-    A rank that waits for long in a barrier notifies the others, and so does every other rank in the barrier. Each of
-    them can then print the missing ranks on stderr. If survivors of a death continue (`continues`), no rank keeps
-    waiting here.
+    After a long wait in a barrier, each rank there notifies the other ranks, so that each can print the missing ranks
+    on stderr. With `continues`, a death makes all ranks that wait here raise an error, so that survivors can continue.
     """
 
     def __init__(
@@ -62,19 +61,19 @@ class ControlChannel:
         self._sends: list[MPI.Request] = []
 
     def is_stopped(self) -> bool:
-        """Whether any rank must stop, as far as this rank knows. RankFailedError if another rank has failed."""
+        """Whether any rank must stop, as far as this rank knows. Raise RankFailedError if another rank has failed."""
         self._poll()
         return self._stopped
 
     @property
     def stopped(self) -> bool:
-        """Whether this rank knows that it must stop; receives nothing."""
+        """Whether this rank knows that it must stop. Does not receive messages."""
         return self._stopped
 
     def barrier(self) -> None:
         """Wait for all ranks, and receive messages while waiting; collective.
 
-        RankFailedError if another rank has failed, before or after it reached the barrier.
+        Raise RankFailedError if another rank has failed, before or after that rank reached the barrier.
         """
         self._barrier += 1
         arrived = self.comm.Ibarrier()
@@ -87,7 +86,7 @@ class ControlChannel:
         self._poll()
 
     def _warn(self, warning: StallWarning) -> None:
-        """Print the missing ranks after a long wait; before that, notify the others that this rank waits."""
+        """Print the missing ranks after a long wait; before that, notify the other ranks that this rank waits."""
         is_asked = self._waits.max() >= self._barrier
         if self._told < self._barrier and (is_asked or warning.is_due(within=ANSWER_S)):
             self._told = self._waits[self.comm.rank] = self._barrier
@@ -95,7 +94,7 @@ class ControlChannel:
         if warning.is_due():
             missing = np.flatnonzero(self._waits < self._barrier)
             who = f"have not come: {describe_ranks(missing.tolist())}" if missing.size else "all ranks have come by now"
-            warning.say("meeting of all ranks in the training", who)
+            warning.say("barrier of all ranks in the training", who)
 
     def _poll(self) -> None:
         while self.comm.Iprobe(MPI.ANY_SOURCE):
@@ -104,7 +103,7 @@ class ControlChannel:
             self._stopped = True
             self._send(STOP)
         if self._failed:
-            raise RankFailedError(f"rank {min(self._failed)} has left the training by an exception")
+            raise RankFailedError(f"rank {min(self._failed)} has left the training after an exception")
 
     def _send(self, what: int, barrier: int = 0) -> None:
         message = np.array([what, barrier], dtype=np.int64)

@@ -1,10 +1,10 @@
 """The scores of rank 0's replica and of the mean model at the ends of epochs, over all runs of a training job.
 
-    FOLDER/00000120.npz      the replica after that many steps, to be scored; end.npz: after all have settled
+    FOLDER/00000120.npz      the replica after 120 steps, to be scored; end.npz: the replica at the end of training
     FOLDER/00000120.mean.npz the mean model
     FOLDER/points.json       the scores so far
 
-Models are scored after all steps, which scoring would delay.
+Models are scored after all steps, because scoring would delay steps.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Point:
 
 
 class Curve:
-    """The replicas of one training job and their scores. `folder`: None for a temporary folder, until `close`."""
+    """Replicas of a training job and their scores, in `folder`. None means a temporary folder, until `close`."""
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
         self._snapshots = Snapshots(folder, steps_per_epoch)
@@ -54,7 +54,7 @@ class Curve:
         self._scores = _points_in(self._file)
 
     def go_on(self, training: Training) -> None:
-        """Keep only the points before the next step: a run may have been killed after its checkpoint."""
+        """Drop the points after the next step, which a killed run may have kept after its last checkpoint."""
         newest = END if training.position == training.steps else name_of(training.position)
         self._scores = {name: point for name, point in self._scores.items() if name <= newest}
         self._write()
@@ -67,7 +67,7 @@ class Curve:
             self._keep(name_of(number), number, self._clock(), pack(self._model))
 
     def flush(self) -> None:
-        """Force the kept replicas to the disk: a run that continues from a checkpoint needs those before it."""
+        """Force the kept replicas to the disk, for runs that continue from a later checkpoint."""
         self._snapshots.flush()
 
     def keep_mean(self, name: str, steps: int, elapsed_s: float, arrays: Mapping[str, Any]) -> None:
@@ -75,7 +75,7 @@ class Curve:
         self._keep_new(f"{name}{MEAN}", steps, elapsed_s, arrays)
 
     def end(self, steps: int, elapsed_s: float) -> None:
-        """Keep the settled replica, unless an earlier run has kept one."""
+        """Keep the replica at the end of training, unless an earlier run has kept one."""
         self._keep_new(END, steps, elapsed_s, pack(self._model))
         self.flush()
 
@@ -108,12 +108,11 @@ class Curve:
 
     @property
     def mean_points(self) -> tuple[Point, ...]:
-        """The points of the mean model, in the order of training; empty if none was kept before the end."""
+        """The points of the mean model, in the order of training; empty if no mean model was kept before the end."""
         names = [name for name in sorted(self._scores) if name.endswith(MEAN)]
         return tuple(self._scores[name] for name in [*names, END]) if names and END in self._scores else ()
 
     def close(self) -> None:
-        """Delete the folder if it is a temporary one."""
         self._snapshots.close()
 
     def _keep_new(self, name: str, steps: int, elapsed_s: float, arrays: Mapping[str, Any]) -> None:

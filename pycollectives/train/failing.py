@@ -1,4 +1,4 @@
-"""End a command on all ranks if some fail: the error is printed, and no rank waits indefinitely."""
+"""End a command on all ranks if a rank fails: print the error, and let no rank wait indefinitely."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def dumps(what: Any, indent: int | None = None) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a file with another one in one step, after the new one is on the disk."""
+    """Replace a file atomically, after the new file is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")
@@ -27,7 +27,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def force(path: Path) -> None:
-    """Force a file, or the names in a folder, to the disk; some file systems do not support the latter."""
+    """Force a file, or the names in a folder, to the disk. Ignore file systems that cannot force a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -69,9 +69,9 @@ CLOSING_S = 10.0
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of all ranks: the data, the examples of each rank, and the seconds that each works in each step.
+    """The plan of all ranks: the data, the examples of each rank, and the seconds that each rank works in each step.
 
-    `settle_every`: the steps after which replicas are made equal; None: only at the end.
+    Replicas are made equal every `settle_every` steps or, if it is None, only at the end.
     """
 
     dataset: Dataset
@@ -93,7 +93,7 @@ class Plan:
 
 
 def _worker(seconds: NDArray[np.float64], emulated: bool) -> Callable[[int, float], None]:
-    """Return a function that sleeps within a step, for the load's time: from the step's begin, or in addition to it."""
+    """Return a function that sleeps for the load's time in a step, less the step's time so far if `emulated`."""
 
     def work(number: int, begin: float) -> None:
         spent = time.perf_counter() - begin if emulated else 0.0
@@ -112,53 +112,57 @@ def run(
     on_failure: OnFailure = "raise",
     at_least: int = 1,
 ) -> Summary:
-    """Train as the settings say; collective.
+    """Train with these settings; collective.
 
     Parameters
     ----------
     settings
-        The same on every rank.
+        The settings, the same on every rank.
     comm
-        All ranks train.
+        The communicator. All its ranks train.
     is_signalled
-        Whether this rank must stop; called after each step.
+        Returns whether this rank must stop; called after each step.
     resume
         Continue from the checkpoint in the output folder if there is one.
     show
-        Progress on rank 0.
+        Whether rank 0 shows the progress.
     on_failure
-        "continue": if ranks die, the others continue without them. Requires an MPI that survives deaths, as
-        `Communicator.shrink` does. Closes `comm`, and after a death revokes its `mpi_comm`.
+        "raise", or "continue": the survivors of a death continue. This requires an MPI that survives deaths, as
+        `Communicator.shrink` does. `run` then closes `comm`, and after a death revokes its `mpi_comm`.
     at_least
-        With "continue": if fewer ranks are left, stop as if signalled, so that a job with all ranks can resume.
+        With "continue", if fewer ranks are left, training stops as if signalled, so that a job with all ranks can
+        resume.
 
     Returns
     -------
     Summary
-        The same on every rank.
+        The results, the same on every rank.
 
     Raises
     ------
     TypeError
-        `settings` or `comm` has another type.
+        `settings` or `comm` has the wrong type.
     MismatchError
-        Settings, `resume`, `on_failure`, `at_least`, the versions of this package or the data differ between ranks;
-        names ranks and values.
+        Settings, `resume`, `on_failure`, `at_least`, the versions of this package or the data differ between ranks.
+        The error names ranks and values.
     ValueError
-        A setting cannot be met, a checkpoint does not fit, the ranks do not share the output folder, or another
-        training job writes there.
+        A setting is impossible, a checkpoint does not fit, the ranks do not share the output folder, or another
+        training job is writing to this folder.
     RankFailedError
-        Another rank has left by an exception, or has died; see docs/training.md, "A rank that fails".
+        Another rank has left after an exception, or has died; see docs/training.md, "A rank that fails".
     """
     if not isinstance(settings, Settings):
-        raise TypeError(f"settings: expected Settings, as Settings.of makes them, got {type(settings).__name__}")
+        raise TypeError(f"settings: expected Settings, such as from Settings.of, got {type(settings).__name__}")
     if not isinstance(comm, Communicator):
         raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
     if on_failure not in get_args(OnFailure):
         raise ValueError(f"on_failure: expected one of {', '.join(get_args(OnFailure))}; got {on_failure!r}")
     checked_integer("at_least", at_least, at_least=1, at_most=comm.size)
     if settings.by_speed and METHODS.find(settings.method).needs_equal_steps:  # type: ignore[attr-defined]
-        raise ValueError(f"by_speed: expected false, since {settings.method.name!r} needs equal numbers of steps")
+        raise ValueError(
+            f"by_speed: expected false, since method {settings.method.name!r} needs the same number of steps on all "
+            "ranks"
+        )
     if on_failure == "raise":
         if at_least > 1:
             raise ValueError(f"at_least: expected 1 with on_failure 'raise', got {at_least}")
@@ -166,7 +170,7 @@ def run(
             return member.attempt(comm, resume=resume)
     survivors.require_possible(comm)
     if not METHODS.find(settings.method).can_lose_ranks:  # type: ignore[attr-defined]
-        raise ValueError(f"on_failure 'continue': method {settings.method.name!r} cannot lose a rank")
+        raise ValueError(f"on_failure: expected 'raise', since method {settings.method.name!r} cannot lose a rank")
     with contextlib.closing(_Member(settings, comm, is_signalled, show=show, at_least=at_least)) as member:
         return _with_survivors(member, comm, resume=resume)
 
@@ -195,10 +199,10 @@ def _with_survivors(member: _Member, comm: Communicator, *, resume: bool) -> Sum
 
 
 class _Member:
-    """One rank of a training: the state that it keeps if others die, and a run's steps, which restart after a death.
+    """One rank of a training job: its state, which outlasts deaths of other ranks, and its attempts to train.
 
-    `number`: this rank's number when the training began, which selects its files and its injected load.
-    `at_least`: the survivors train on if they are so many; 0: a death is an error.
+    `number` is this rank's number when the job began. It selects the rank's files and injected load. Survivors continue
+    if at least `at_least` ranks are left; if it is 0, a death is an error.
     """
 
     def __init__(
@@ -223,7 +227,7 @@ class _Member:
 
     @property
     def continues(self) -> bool:
-        """Whether the others train on if ranks die."""
+        """Whether survivors continue after a death."""
         return self.at_least > 0
 
     def close(self) -> None:
@@ -233,7 +237,7 @@ class _Member:
                 each.close()
 
     def attempt(self, comm: Communicator, *, resume: bool) -> Summary:
-        """Agree with the other ranks, and train; collective."""
+        """Compare settings with the other ranks, and train; collective."""
         settings = self.settings
         on_failure = "continue" if self.continues else "raise"
         require_same_settings(settings, comm, resume=resume, on_failure=on_failure, at_least=self.at_least)
@@ -250,7 +254,7 @@ class _Member:
                 self.is_stopped = self.is_stopped or channel.stopped
 
     def _make(self, placement: Placement) -> None:
-        """Make the model and the other parts. A rank may fail here, so all ranks meet afterwards."""
+        """Create the model and the other parts. A rank may fail here, so the caller waits for all ranks afterwards."""
         if self._is_made:
             return
         settings = self.settings
@@ -268,11 +272,11 @@ class _Member:
         self._is_made = True
 
     def _position(self, number: int) -> int:
-        """Return the step of all ranks together that a step of this rank is part of."""
+        """Return the step of all ranks together to which step `number` of this rank belongs."""
         return self.training.current if self.training.by_speed else number
 
     def train(self, comm: Communicator, control: ControlChannel, placement: Placement, *, resume: bool) -> Summary:
-        """Train until all steps are taken or a rank is stopped; collective. Start from the rank furthest ahead."""
+        """Train from the state of the rank furthest ahead until all steps are taken or a rank must stop; collective."""
         self._make(placement)
         plan, training, totals = self.plan, self.training, self.totals
         if comm.rank == 0:
@@ -339,7 +343,7 @@ class _Member:
         has_begun: bool,
         resume: bool,
     ) -> bool:
-        """Take steps; return whether all are taken. Collective. `has_begun`: some rank was here before a death."""
+        """Take steps; return whether all are taken; collective. `has_begun` is True if an earlier attempt began."""
         settings, training, totals = self.settings, self.training, self.totals
         work = _worker(self.plan.seconds[self.number], emulated=bool(settings.load.options.get("work")))
         observers: list[Callable[[Step], None]] = [totals]
@@ -392,7 +396,7 @@ class _Member:
         return None if self.settings.output is None else self.settings.output.joinpath("curve", *names)
 
     def _score(self, control: ControlChannel, finished: bool) -> Scored:
-        """Score the kept models if all steps are taken; return whether it did, the points, and rank 0's steps.
+        """Score the kept models if all steps are taken; return whether all are scored, the points, and rank 0's step.
 
         Collective. A stopped training scores nothing, because it may be killed within a minute.
         """
@@ -411,7 +415,7 @@ class _Member:
         return cast("Scored", gathered(control.comm, scored)[0])
 
     def _setting(self) -> dict[str, Any]:
-        """Return the settings that must be the same in a run that continues."""
+        """Return the settings that must be the same in a run that continues from a checkpoint."""
         setting = {key: value for key, value in self.settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
         return {**setting, "batch": self.plan.batches.batch, "examples": self.plan.dataset.fingerprints}
 

@@ -1,4 +1,4 @@
-"""The training loop. It knows neither methods (synchronizers/) nor models (models/)."""
+"""The training loop, which is independent of methods (synchronizers/) and models (models/)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BySpeed:
         self._kept: int | None = None  # taken, and of a step after an end
 
     def take(self, end: int) -> int | None:
-        """Return the number of the next batch before step `end`; None if none is left."""
+        """Return the number of the next batch before step `end`, or None if no batch is left."""
         number = self._counter.fetch_add() if self._kept is None else self._kept
         is_later = number >= end * self._ranks
         self._kept = number if is_later else None
@@ -51,26 +51,27 @@ class BySpeed:
 
 @dataclass
 class Training:
-    """The progress of a rank, which a checkpoint keeps beside the replica.
+    """The progress of a rank, which a checkpoint saves with the replica.
 
     Attributes
     ----------
     steps
         The total number of steps; a method may skip some.
     settle_every
-        The steps after which replicas are made equal; None: only at the end.
+        The number of steps after which replicas are made equal again; if None, only at the end.
     number
         This rank's next step. Its batch, the rate of the schedule and its load depend only on this number, or on
         `position` if ranks take batches by their speed.
     settled
-        How often replicas were made equal by `settle_every`: the same on every rank, while steps may differ.
+        How often `settle_every` made replicas equal. The count is the same on every rank, even if steps differ.
     by_speed
-        If ranks take batches by their speed: the batches of a step, as many as ranks at the beginning; otherwise None.
-        `shared` must be set before `run`.
+        If ranks take batches by their speed, the number of batches in a step, which is the initial number of ranks.
+        Otherwise None. `shared` must be set before `run`.
     taken
-        By speed: the batches of all ranks up to the newest that this rank has taken, or between two runs all of them.
+        With `by_speed`, the number of batches that all ranks took up to this rank's newest batch, or in all, between
+        two runs.
     shared
-        By speed: the batches.
+        With `by_speed`, the batches.
     """
 
     steps: int
@@ -83,12 +84,12 @@ class Training:
 
     @property
     def position(self) -> int:
-        """The next step; by speed, the next one of all ranks together."""
+        """The next step of this rank; with `by_speed`, the next step of all ranks together."""
         return self.taken // self.by_speed if self.by_speed else self.number
 
     @property
     def current(self) -> int:
-        """By speed: the step of all ranks together to which the newest batch of this rank belongs."""
+        """With `by_speed`, the step of all ranks together to which this rank's newest batch belongs."""
         assert self.by_speed
         return (self.taken - 1) // self.by_speed
 
@@ -108,25 +109,25 @@ class Training:
         ----------
         control
             The channel to all ranks, which reports after each step whether training must end. If ranks take steps at
-            their own pace, each settles after its current step, and no rank waits for a rank that has settled.
+            their own pace, each rank leaves after its current step, and no rank waits for a rank that has left.
         replica
-            Trained in place; equal on all ranks afterwards.
+            The replica, which is trained in place and is equal on all ranks afterwards.
         batches
-            This rank's arrays for a step.
+            The source of this rank's arrays for each step.
         work
-            Called between the forward and the backward pass with the step and the time of its begin; injects the load.
+            Injects the load; called between forward and backward pass with the step and its start time.
         observers
-            Called after each step.
+            Functions to call after each step.
         on_settled
-            Called on all ranks, one after the other, when all replicas have been made equal.
+            Functions to call on all ranks, one after another, when all replicas have been made equal.
         is_over
-            Whether the time for training has passed, on this rank's clock.
+            Returns whether the time for training has passed, on this rank's clock.
 
         Raises
         ------
         RankFailedError
-            Another rank has left by an exception. This rank learns of it after its step or in a barrier, not while it
-            waits inside a step.
+            Another rank has left after an exception. This rank learns of the failure after its step or in a barrier,
+            not while it waits inside a step.
         """
         while True:
             end = self._next_end()
@@ -165,7 +166,7 @@ class Training:
         observers: Sequence[Callable[[Step], None]],
         is_over: Callable[[], bool],
     ) -> None:
-        """Take steps before step `end`, until training is stopped or over; no step if none is left."""
+        """Take all steps before step `end`, unless training is stopped or over. Take no step if no step is left."""
         while self.shared is not None or self.number < end:
             place = None
             if self.shared is not None:
@@ -191,6 +192,6 @@ class Training:
 
 
 def _at(work: Callable[[int, float], None], position: int, number: int, begin: float) -> None:
-    """Inject the load of a position, whatever the number of the step."""
+    """Inject the load of step `position`, instead of the load of step `number`."""
     del number
     work(position, begin)

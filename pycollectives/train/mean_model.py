@@ -34,8 +34,8 @@ Part = tuple["NDArray[np.float32]", float]
 class Parts:
     """One rank's parts of the mean models.
 
-    A part is from the step in which this rank reached the end of an epoch or, if it made no step then, from an earlier
-    one. A mean model has the time of its last part. `folder`: None for a temporary folder, until `close`.
+    A part is from the step in which this rank reached the end of an epoch or, if it took no step then, from an earlier
+    step. A mean model has the time of its last part. If `folder` is None, the folder is temporary, until `close`.
     """
 
     def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
@@ -44,7 +44,7 @@ class Parts:
         self._part: Callable[[Any], Part | None] = lambda weights: None
 
     def go_on(self, training: Training, part: Callable[[Any], Part | None]) -> None:
-        """Keep only the parts before the next step. `part`: `Synchronizer.part` of this attempt's method."""
+        """Keep only the parts before the next step. `part` is the method's `Synchronizer.part`."""
         self._snapshots.go_on(training.position, name_of(training.position))
         self._part = part
 
@@ -63,9 +63,9 @@ class Parts:
         self._snapshots.flush()
 
     def average(self, comm: MPI.Comm, curve: Curve | None, steps: int) -> None:
-        """Give rank 0's curve the mean model of each epoch before `steps`; collective, after all steps are taken.
+        """Add the mean model of each epoch before `steps` to rank 0's curve; collective, after all steps are taken.
 
-        At the end of training all replicas are the mean model, and the curve has it already.
+        At the end of training, each replica equals the mean model, which the curve already has.
         """
         own = self._snapshots.names()
         names = sorted({name for names in gathered(comm, own) for name in names if name < name_of(steps)})
@@ -82,9 +82,9 @@ class Parts:
         self._snapshots.remove()
 
     def _mean(self, comm: MPI.Comm, part: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], float]:
-        """Return the mean over ranks, weighted by their shares, and the time of the last part; collective.
+        """Return the mean of the ranks' parts, weighted by their shares, and the time of the last part; collective.
 
-        Integers, such as counts of steps, take the largest value; arrays of other types stay this rank's.
+        Integers, such as step counts, become the largest value of all ranks. Arrays of other types are this rank's.
         """
         share, elapsed_s = part.pop("when").tolist() if part else (0.0, 0.0)
         elapsed_s, total = reduced(comm, elapsed_s, MPI.MAX), reduced(comm, share)
@@ -103,5 +103,4 @@ class Parts:
         return mean, elapsed_s
 
     def close(self) -> None:
-        """Delete the folder if it is a temporary one."""
         self._snapshots.close()

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Seconds of training, earlier runs included."""
+    """A clock for the seconds of training, earlier runs included."""
 
     def __init__(self) -> None:
         self.start(0.0)
 
     def start(self, before: float) -> None:
-        """Start the clock at the seconds of earlier runs."""
+        """Start the clock at `before`, the seconds that earlier runs took."""
         self._begin = time.perf_counter() - before
 
     def __call__(self) -> float:
@@ -36,9 +36,9 @@ class Clock:
 
 
 class Metrics:
-    """A file with an object per step: the keys of `Step`, and `elapsed_s`.
+    """A file with a JSON object per step, whose keys are the fields of `Step`, and `elapsed_s`.
 
-    A loss that is not finite is null. A run that continues from a checkpoint keeps only the steps before its first one.
+    A loss that is not finite is null. A run that continues from a checkpoint deletes steps after the checkpoint.
     """
 
     def __init__(self, path: Path, first: int, clock: Callable[[], float]) -> None:
@@ -53,7 +53,7 @@ class Metrics:
         print(dumps(rounded), file=self._file)
 
     def flush(self) -> None:
-        """Write the buffered steps: a run that continues from a checkpoint needs the steps before it."""
+        """Write the buffered steps, for runs that continue from a later checkpoint."""
         self._file.flush()
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _size_before(path: Path, first: int) -> int:
-    """Return the bytes of the complete lines of the steps before a step."""
+    """Return the size in bytes of the complete lines before step `first`."""
     size = 0
     with path.open("rb") as file, contextlib.suppress(ValueError):  # of a damaged line
         for line in file:
@@ -84,7 +84,7 @@ def _size_before(path: Path, first: int) -> int:
 
 
 class Progress:
-    """A bar on a terminal; elsewhere, ten lines in a run. Loss and figures are means over the last steps."""
+    """A progress bar on a terminal, or ten lines per run elsewhere. Loss and figures are means over the last steps."""
 
     SMOOTHING = 0.9
 

@@ -21,10 +21,10 @@ class Optimizer(Protocol):
     """An update rule and its state."""
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
-        """Change `weights` in place by `gradient`, in step `number`."""
+        """Update `weights` in place with `gradient`, in step `number`."""
 
     def state(self) -> dict[str, NDArray[np.float32]]:
-        """The arrays that a checkpoint must hold, by name, not copied."""
+        """Return the arrays that a checkpoint must hold, by name, without copying them."""
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
         """Load the arrays that `state` returned."""
@@ -40,8 +40,8 @@ class SGD:
     """w -= r (v <- momentum v + gradient + weight_decay w), r = rate * schedule(number).
 
     With `nesterov`, w -= r (momentum v + gradient + weight_decay w) with the same v: Sutskever et al. 2013, as in
-    EAMSGD (Zhang et al. 2015, Algorithm 2). Linear in the gradient if momentum and weight decay are 0: one step with a
-    sum of gradients then equals several.
+    EAMSGD (Zhang et al. 2015, Algorithm 2). If momentum and weight decay are 0, the rule is linear in the gradient: one
+    step with a sum of gradients equals several steps.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SGD:
         weights -= self._arrays.multiply(direction, self._rate * self._schedule(number), out=self._change)
 
     def state(self) -> dict[str, NDArray[np.float32]]:
-        """The velocity."""
+        """Return the velocity."""
         return {"velocity": self._velocity}
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
@@ -83,7 +83,7 @@ class SGD:
 
 
 class Adam:
-    """Kingma and Ba 2015, Algorithm 1; with `weight_decay` AdamW (Loshchilov and Hutter 2019, Algorithm 2)."""
+    """Adam (Kingma and Ba 2015, Algorithm 1); with `weight_decay`, AdamW (Loshchilov and Hutter 2019, Algorithm 2)."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Adam:
         weights -= rate * mean / (self._arrays.sqrt(square) + self._epsilon)
 
     def state(self) -> dict[str, NDArray[np.float32]]:
-        """Both moments, and the number of updates."""
+        """Return both moments, and the number of updates."""
         return {"mean": self._mean, "square": self._square, "updates": self._updates}
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:

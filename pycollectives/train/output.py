@@ -54,12 +54,12 @@ def _leave_token(folder: Path) -> str:
 
 def _require_token(folder: Path, token: str) -> None:
     if not (folder / token).exists():
-        raise ValueError(f"does not see rank 0's file in {folder.absolute()}: ranks must share the folder")
+        raise ValueError(f"expected rank 0's file in {folder.absolute()}, found none: ranks must share the folder")
 
 
 @contextlib.contextmanager
 def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
-    """Lock a folder, if there is one, against other training jobs during the block; collective at its beginning.
+    """Lock a folder, if there is one, against other training jobs during the block; entering the block is collective.
 
     Rank 0's process holds the lock. A file system without locks is not protected.
     """
@@ -77,7 +77,10 @@ def _lock(folder: Path, until: contextlib.ExitStack) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        raise ValueError(f"another training job writes into {folder.absolute()}: {file.read()}") from None
+        raise ValueError(
+            f"another training job is writing to {folder.absolute()} ({file.read()}); choose another output folder, or "
+            "wait until that job ends"
+        ) from None
     except OSError:  # not every file system has locks
         return
     file.truncate(0)  # not deleted: a process that has opened it would lock a file without a name

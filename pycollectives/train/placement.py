@@ -32,10 +32,10 @@ class Placement:
 
     @classmethod
     def agreed(cls, settings: Settings, comm: Communicator) -> Placement:
-        """Choose where this rank computes, and compare with the other ranks; collective. All have the same settings.
+        """Choose where this rank computes, and compare all ranks' choices; collective. All have the same settings.
 
-        ValueError if the device cannot be used, or the model cannot compute on it. MismatchError if only some ranks
-        stage.
+        Raise ValueError if the device cannot be used, or the model cannot compute on it. Raise MismatchError if only
+        some ranks copy arrays through the host.
         """
         if settings.device == "cpu":
             return cls()
@@ -59,7 +59,7 @@ class Placement:
         return {"memory": self.memory}
 
     def place(self, model: Model) -> None:
-        """Move a model to this place."""
+        """Move a model to this device and kind of memory."""
         if self.memory != "host":
             model.move_to(self.device, self.memory)  # type: ignore[attr-defined]
 
@@ -82,7 +82,7 @@ class Placement:
             print(f"Rank 0 computes on {self.device}; {how}.", file=sys.stderr, flush=True)
 
     def __str__(self) -> str:
-        """Return the kind of device, which is the same on all ranks, and whether its arrays are staged."""
+        """Return the kind of device, the same on all ranks, and whether its arrays are staged through the host."""
         kind, _, _ = self.device.partition(":")
         return f"{kind}, staged through the host" if self.memory == "staged" else kind
 
@@ -96,7 +96,7 @@ def _local_rank(comm: MPI.Comm) -> int:
 
 
 def _device(name: str, local_rank: int) -> str:
-    """Return the device of a rank, with its number."""
+    """Return the name of a rank's CUDA device, with the device's number."""
     count = _count_devices(name)
     _, _, number = name.partition(":")
     if number and int(number) >= count:

@@ -36,7 +36,7 @@ def any_of(comm: MPI.Comm, flag: bool) -> bool:
 
 
 def reduced(comm: MPI.Comm, value: T, op: MPI.Op = MPI.SUM) -> T:
-    """Return the sum, or another reduction, of a number of each rank; collective."""
+    """Return the sum, or another reduction, of one number from each rank; collective."""
     own = np.array(value)
     result = np.empty_like(own)
     comm.Allreduce(own, result, op)
@@ -45,7 +45,7 @@ def reduced(comm: MPI.Comm, value: T, op: MPI.Op = MPI.SUM) -> T:
 
 
 def gathered(comm: MPI.Comm, value: Any) -> list[Any]:
-    """Return an object of each rank, such as a small dictionary; collective."""
+    """Return the objects of all ranks, such as small dictionaries; collective."""
     own = np.frombuffer(MPI.pickle.dumps(value), np.uint8)
     sizes = np.zeros(comm.size, np.int64)
     sizes[comm.rank] = own.size
@@ -59,7 +59,7 @@ def gathered(comm: MPI.Comm, value: Any) -> list[Any]:
 
 
 def broadcast(comm: MPI.Comm, array: NDArray[Any], root: int = 0) -> None:
-    """Give all ranks the values of one; collective. If a rank dies in the call, the values stay as they are."""
+    """Send the values of rank `root` to all ranks; collective. If a rank dies in the call, no array changes."""
     values = array if comm.rank == root else np.empty_like(array)
     comm.Bcast(values, root)
     check_alive(comm)
@@ -68,10 +68,10 @@ def broadcast(comm: MPI.Comm, array: NDArray[Any], root: int = 0) -> None:
 
 
 def check_alive(comm: MPI.Comm) -> None:
-    """Raise an MPI error if MPI reports a death, in a job that continues after one; local.
+    """Raise an MPI error if MPI reports a death, in a job that continues after deaths; local.
 
-    Call it before you use a collective call's data: in Open MPI 5.0.11, such a call may return wrong data without an
-    error if a rank dies in it.
+    Call this before you use a collective call's data: in Open MPI 5.0.11, the data may be wrong, without an error, if a
+    rank dies in the call.
     """
     if not is_fault_tolerant():
         return

@@ -19,7 +19,7 @@ UNITS = {"_ms": 1e-3, "_us": 1e-6}
 
 @dataclass(frozen=True)
 class Choice:
-    """A name and options.
+    """The name and options of a choice.
 
     >>> Choice.parse("eager,policy=quorum:4,max_staleness=8")
     Choice(name='eager', options={'policy': 'quorum:4', 'max_staleness': 8})
@@ -32,7 +32,7 @@ class Choice:
 
     @classmethod
     def parse(cls, value: object) -> Choice:
-        """Return the choice for a string of the command line or a value of TOML."""
+        """Return the choice that a string from the command line, or a value in TOML, describes."""
         if isinstance(value, Choice):
             return value
         if isinstance(value, str):
@@ -46,7 +46,7 @@ class Choice:
         raise ValueError(f"expected a string or a table with a name, got {value!r}")
 
     def __str__(self) -> str:
-        """Return the string of the command line, in the library's units."""
+        """Return the choice as a command-line string, in the library's units."""
         return ",".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
 
 
@@ -84,7 +84,7 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names."""
+        """The names of all choices."""
         return tuple(self._entries)
 
     def add(self, name: str, target: str) -> None:
@@ -104,11 +104,11 @@ class Registry:
         return Choice(choice.name, {names.get(key, key): value for key, value in choice.options.items()})
 
     def find(self, choice: Choice) -> Callable[..., Any]:
-        """Return the chosen object, after a check of its options; ImportError if its requirements are not installed."""
+        """Check the options, and return the chosen object; ImportError if its requirements are not installed."""
         return self._checked(choice)[0]
 
     def make(self, choice: Choice, *arguments: Any, **defaults: Any) -> Any:
-        """Make the chosen object; `defaults` are passed if it accepts them. ValueError also if an option is missing."""
+        """Create the chosen object with the `defaults` that it accepts; ValueError if an option is wrong or missing."""
         target, accepted, given = self._checked(choice)
         shared = {key: value for key, value in defaults.items() if key in accepted}
         options = {**shared, **given}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """The record of one step of a rank; `active`, `late` and `missed` as in `synchronizers.Outcome`."""
+    """The record of one step of a rank; `active`, `late` and `missed` are as in `synchronizers.Outcome`."""
 
     number: int  # steps that the method skips have no record
     loss: float  # of this rank's batch, before the update
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Replica:
-    """The state that a rank trains: its model, its update rule, and its synchronization with the other replicas."""
+    """One rank's model, its update rule, and its synchronization with the other replicas."""
 
     model: Model
     optimizer: Optimizer
@@ -80,7 +80,7 @@ class Replica:
         return Step(number, loss, computing, waited_s + waited, *self.synchronizer.outcome)
 
     def settle(self, number: int, control: ControlChannel) -> None:
-        """Apply outstanding gradients after step `number`, and make replicas equal; collective. Numbers may differ."""
+        """Apply outstanding gradients and make replicas equal; collective. Ranks' last step, `number`, may differ."""
         self.synchronizer.leave()
         control.barrier()
         self.synchronizer.flush(self.model, self.optimizer, number)
@@ -88,7 +88,7 @@ class Replica:
         self._equalize_state(control.comm)
 
     def _equalize_state(self, comm: MPI.Comm) -> None:
-        """Average the model's state besides its weights, such as running statistics; take the largest count.
+        """Average the model's state besides its weights, such as running statistics; set counts to the largest one.
 
         Arrays that are equal on all ranks, such as a mask or a table of positions, do not change.
         """
@@ -104,7 +104,7 @@ class Replica:
                 comm.Allreduce(MPI.IN_PLACE, state[name], MPI.MAX)
             else:
                 what = f"{type(self.model).__name__}: {name!r}, of {state[name].dtype}"
-                raise TypeError(f"{what}, differs between ranks, and is neither averaged nor counted")
+                raise TypeError(f"{what}, differs between ranks: expected integers, or floats of at least 32 bits")
         check_alive(comm)
         self.model.load_state(state)
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def constant() -> Schedule:
-    """Keep the rate (the analysis of eager-SGD, section 6)."""
+    """Keep the rate constant, as in the analysis of eager-SGD (section 6)."""
     return lambda epoch: 1.0
 
 
 def milestones(*, at: str | float, factor: float = 0.1) -> Schedule:
-    """Multiply by `factor` at each of the epochs, such as "80:120" (He et al. 2016, section 4.2)."""
+    """Multiply the rate by `factor` at each of the epochs `at`, such as "80:120" (He et al. 2016, section 4.2)."""
     try:
         epochs = [float(epoch) for epoch in str(at).split(":")]
     except ValueError:
@@ -28,13 +28,13 @@ def milestones(*, at: str | float, factor: float = 0.1) -> Schedule:
 
 
 def warmup(*, epochs: float = 5.0, begin: float = 0.1) -> Schedule:
-    """Rise from `begin` to 1 within the first epochs (Goyal et al. 2017, section 2.2)."""
+    """Raise the factor from `begin` to 1 within the first `epochs` epochs (Goyal et al. 2017, section 2.2)."""
     _check(epochs)
     return lambda epoch: min(1.0, begin + (1 - begin) * epoch / epochs)
 
 
 def cosine(*, epochs: float) -> Schedule:
-    """Fall to 0 along half a cosine within `epochs` epochs (Loshchilov and Hutter 2017)."""
+    """Reduce the factor from 1 to 0 along half a cosine within `epochs` epochs (Loshchilov and Hutter 2017)."""
     _check(epochs)
     return lambda epoch: (1 + math.cos(math.pi * min(1.0, epoch / epochs))) / 2
 

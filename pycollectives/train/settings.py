@@ -29,30 +29,30 @@ REQUEUE = 75
 
 @dataclass(frozen=True)
 class Settings:
-    """A training job.
+    """The settings of a training job.
 
     Attributes
     ----------
     method, model, data, optimizer, schedule, load
-        Choices: see `registry`.
+        Choices by name: see `registry`.
     batch
-        Examples of all ranks together in a step; None: `DEFAULT_BATCH`, or the next multiple of the number of ranks.
+        Examples of all ranks in a step; by default `DEFAULT_BATCH`, rounded up to a multiple of the number of ranks.
     epochs
         Passes over the data.
     seconds
-        Time after which training ends, earlier runs included, even if passes are left; None: no limit. Each rank
-        completes the step that it is in.
+        Time after which training ends, earlier runs included, even if passes are left. Each rank completes its current
+        step. If None, there is no limit.
     settle_epochs
-        The epochs after which all replicas are made equal; None: only at the end.
+        The number of epochs after which replicas are made equal again; if None, only at the end.
     by_speed
-        Whether ranks take their batches from one counter, so that fast ranks take more. Otherwise all take the same
-        number.
+        Whether ranks take their batches from one counter, so that fast ranks take more batches. Otherwise all ranks
+        take the same number.
     seed
-        Of the data, the order of examples, the first weights, the load, and the method if it has one.
+        Seed of the data, the order of examples, the first weights, the load, and the method if it uses one.
     device
         Where PyTorch models compute: "cpu"; "cuda", the devices of a machine for its ranks in rotation; or "cuda:N".
     output
-        Folder for metrics, the summary and the checkpoint; None: nothing is written.
+        Folder for metrics, the summary and the checkpoint. If None, nothing is written.
     """
 
     method: Choice = field(default=Choice("synchronous"))
@@ -72,7 +72,7 @@ class Settings:
 
     @classmethod
     def read(cls, path: Path | None, given: Mapping[str, Any]) -> Settings:
-        """Return the settings: given values override those of a TOML file, whose errors begin with its name."""
+        """Return the settings: `given` values override a TOML file's. Errors in the file begin with its path."""
         table = read_toml(path) if path else {}
         try:
             cls.of(table)
@@ -82,7 +82,7 @@ class Settings:
 
     @classmethod
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
-        """Return the settings from sources; a later source overrides earlier ones."""
+        """Return the settings from sources; a later source overrides earlier sources."""
         values: dict[str, Any] = {}
         for source in sources:
             values |= source
@@ -97,7 +97,7 @@ class Settings:
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: expected at least 1 example, got {self.batch}")
         if not 0 < self.epochs <= MOST_EPOCHS:
-            raise ValueError(f"epochs: expected a number > 0, got {self.epochs}; at most {MOST_EPOCHS:.0e}")
+            raise ValueError(f"epochs: expected a number > 0 and at most {MOST_EPOCHS:.0e}, got {self.epochs}")
         for name in ("seconds", "settle_epochs"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a number > 0, got {value}")
@@ -107,7 +107,7 @@ class Settings:
             raise ValueError(f"device: expected cpu, cuda or cuda:N, got {self.device!r}")
 
     def batch_of(self, ranks: int) -> int:
-        """Return the examples of all ranks together in a step."""
+        """Return the number of examples of all ranks in a step."""
         return -(-DEFAULT_BATCH // ranks) * ranks if self.batch is None else self.batch
 
     def as_json(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the settings in a TOML file; ValueError if it is not TOML, or cannot be read."""
+    """Return the settings in a TOML file; ValueError if the file is not TOML, or cannot be read."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:

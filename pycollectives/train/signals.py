@@ -1,4 +1,4 @@
-"""Signals that end training. They are noted from the beginning of the program, before MPI starts."""
+"""Record signals that end training, from the beginning of the program, before MPI starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 
 class Signals:
-    """Notes SIGUSR1 and SIGTERM of this process. Create it in the main thread."""
+    """Records whether this process has received SIGUSR1 or SIGTERM. Create the object in the main thread."""
 
     def __init__(self) -> None:
         self._sent = False
@@ -24,7 +24,7 @@ class Signals:
         return self._sent
 
     def ignore(self) -> None:
-        """Ignore the signals: the training has ended, and Python removes its handlers before it leaves MPI."""
+        """Ignore the signals: the training has ended, and Python removes its handlers before it finalizes MPI."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 

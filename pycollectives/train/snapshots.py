@@ -1,6 +1,6 @@
-"""Files of one rank, with arrays from the ends of epochs. They stay until all steps are taken.
+"""Files of one rank with arrays from the ends of epochs, which stay until all steps are taken.
 
-They are files because all of them may not fit into memory.
+The arrays are in files because all of them may not fit into memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNFINISHED = "unfinished"
 
 
 class Snapshots:
-    """The files `NAME.npz` of a folder, sorted by name. `folder`: None for a temporary one, until `close`."""
+    """The files `NAME.npz` of a folder, sorted by name. If `folder` is None, the folder is temporary, until `close`."""
 
     def __init__(self, folder: Path | None, steps_per_epoch: int) -> None:
         self._temporary = None
@@ -38,7 +38,7 @@ class Snapshots:
         self._epochs = 0  # that have ended
 
     def go_on(self, position: int, newest: str) -> None:
-        """Keep only the files up to the name `newest`, and continue from a step."""
+        """Keep only the files up to the name `newest`, and continue from step `position`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._epochs = position // self._steps_per_epoch
         for path in self.folder.glob("*.npz"):
@@ -47,17 +47,17 @@ class Snapshots:
         self._unforced = list(self.folder.glob("*.npz")) if self._temporary is None else []
 
     def ends_epoch(self, steps: int) -> bool:
-        """Whether an epoch has ended since the previous call, after `steps` steps."""
+        """Whether an epoch has ended since the previous call, now that `steps` steps are complete."""
         before, self._epochs = self._epochs, steps // self._steps_per_epoch
         return self._epochs > before
 
     @property
     def end_of_epoch(self) -> int:
-        """The steps after which the newest epoch has ended."""
+        """The number of steps after which the newest epoch ended."""
         return self._epochs * self._steps_per_epoch
 
     def keep(self, name: str, arrays: Mapping[str, Any]) -> None:
-        """Write a file."""
+        """Write `arrays` to the file `name`."""
         new, path = self.folder / f"{UNFINISHED}.npz", self.path(name)
         np.savez(new, **arrays)
         new.replace(path)
@@ -73,20 +73,20 @@ class Snapshots:
         return sorted(path.stem for path in self.folder.glob("*.npz"))
 
     def flush(self) -> None:
-        """Force the files to the disk: a run that continues from a checkpoint needs those before it."""
+        """Force the files to the disk, for runs that continue from a later checkpoint."""
         for path in self._unforced:
             force(path)
         force(self.folder)
         self._unforced.clear()
 
     def remove(self) -> None:
-        """Delete the files and their folder, which `go_on` makes again."""
+        """Delete the files and their folder, which `go_on` creates again."""
         for name in self.names():
             self.path(name).unlink()
         self.folder.rmdir()
 
     def close(self) -> None:
-        """Delete the folder if it is a temporary one."""
+        """Delete the folder if it is temporary."""
         if self._temporary is not None:
             self._temporary.cleanup()
 

@@ -43,7 +43,7 @@ class Totals:
         self._of_this_rank += (1, step.wait_s, spent, step.active, step.late, step.missed, not finite)
 
     def settle(self, comm: MPI.Comm) -> None:
-        """Add the sums of all ranks; collective. A run without steps changes nothing."""
+        """Add up the sums of all ranks; collective. A run without steps changes nothing."""
         taken = self._of_this_rank[0]
         sums = np.empty_like(self._of_this_rank)
         comm.Allreduce(self._of_this_rank, sums)
@@ -54,12 +54,12 @@ class Totals:
         self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
 
     def state(self) -> dict[str, NDArray[np.float64]]:
-        """The sums for a checkpoint: the same on every rank."""
+        """Return the sums for a checkpoint, the same on every rank."""
         values = {"elapsed_s": self.elapsed_s, "ranks": self._ranks, **self.sums}
         return {name: np.array(value) for name, value in values.items()}
 
     def among(self, ranks: int) -> None:
-        """Count for another number of ranks: earlier sums are scaled, so means over ranks stay as they are."""
+        """Continue with another number of ranks. Earlier sums are scaled, so that means over ranks do not change."""
         self._before *= ranks / self._ranks
         self._ranks = ranks
 
@@ -78,13 +78,13 @@ class Summary:
     Attributes
     ----------
     finished
-        Whether all steps were taken or time was over, and the replicas at the ends of epochs scored. False: the job
-        was stopped.
+        Whether all steps were taken or time was over, and the replicas of all epochs were scored. If False, the job was
+        stopped.
     device
         Where models computed in the last run: "cpu", "cuda", or "cuda, staged through the host".
     ranks, batch, steps
         Ranks at the end, examples of all ranks in a step, and the steps of each rank, taken or skipped; if time ended
-        the training, the most that a rank has reached.
+        the training, the most steps that a rank has reached.
     lost
         Ranks that have died, by their numbers in the communicator that `run` was given. Figures cover the others.
     epochs
@@ -94,7 +94,7 @@ class Summary:
     steps_per_s
         Steps per second, the mean over ranks.
     wait_fraction
-        The share of a step's time that is spent waiting, the mean over ranks and steps. None: the method waits while
+        The share of a step's time that is spent waiting, the mean over ranks and steps. None if the method waits while
         it computes.
     active, late, missed
         Means of `synchronizers.Outcome` over ranks and steps; `late` is a share of steps.
@@ -108,8 +108,8 @@ class Summary:
         The scores of rank 0's replica: at the ends of epochs, and at the end. Models are scored when all steps are
         taken.
     mean_curve
-        The scores of the mean of all ranks' replicas, or of EAMSGD's center, at each epoch when the last rank had
-        reached its end. It equals `curve` if the method keeps replicas equal, or has a server.
+        The scores of the mean of all ranks' replicas, or of EAMSGD's center, when the last rank had reached the end of
+        each epoch. It equals `curve` if the method keeps replicas equal, or has a server.
     """
 
     finished: bool

@@ -39,10 +39,10 @@ def require_possible(comm: Communicator) -> None:
 
 
 def is_death(error: BaseException | None, comm: Communicator, outer: BaseException | None = None) -> bool:
-    """Return True if a death in `comm` caused an error, or another error that was being handled when it was raised.
+    """Return True if a death in `comm` caused `error`, or an earlier error that was being handled at the time.
 
-    Waits up to `REPORT_S` seconds for MPI's report if the error does not show it. `outer` is the error that the program
-    was handling before.
+    Waits up to `REPORT_S` seconds for MPI's report if the error does not show a death. `outer` is the error that the
+    program was handling before.
     """
     chain = []
     while error is not None and error is not outer:
@@ -84,8 +84,8 @@ def shrunk(comm: Communicator, *, limit: float | None = None) -> Communicator:
 def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -> None:
     """Give all ranks the state of the rank that is furthest ahead; collective.
 
-    They receive its weights and the states of its model and optimizer, bit for bit. The step number stays each rank's
-    own, except in methods whose ranks all take the same step, where a rank may lack the last round.
+    The other ranks receive that rank's weights and the states of its model and optimizer, bit for bit. Each rank keeps
+    its own step number, except in methods whose ranks all take the same step, where a rank may lack the last round.
     """
     places = gathered(comm, (training.settled, training.taken, training.number))
     furthest = max(places)

@@ -1,7 +1,7 @@
 """Check the values of options against annotations, before any object is made.
 
-Checked are bool, int, float and str, a choice among them, `X | None`, and `Annotated[X, AtLeast(1)]`. Values of other
-types are checked by the object that receives them.
+This module checks bool, int, float and str, a choice among them, `X | None`, and `Annotated[X, AtLeast(1)]`. Values of
+other types are checked by the object that receives them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AtLeast:
-    """A bound on a number."""
+    """A lower bound on a number."""
 
     least: float
 
@@ -64,7 +64,7 @@ def _kind_of(annotation: Any, names: dict[str, Any]) -> Any:
 
 
 def check(value: object, kind: Any) -> None:
-    """Raise `ValueError` if a value does not have a type. Types that this module does not know are not checked."""
+    """Raise `ValueError` if a value is not of the type `kind`. Types that this module does not support always pass."""
     bounds: list[AtLeast] = []
     kinds = list(_alternatives(kind, bounds))
     if any(one not in SIMPLE for one in kinds) or any(SIMPLE[one].fits(value) for one in kinds):
@@ -77,7 +77,7 @@ def check(value: object, kind: Any) -> None:
 
 
 def _alternatives(kind: Any, bounds: list[AtLeast]) -> Iterable[Any]:
-    """Yield the alternatives of a type, and append its bounds."""
+    """Yield the alternatives of a type, and append its bounds to `bounds`."""
     if get_origin(kind) is Annotated:
         bounds += [one for one in kind.__metadata__ if isinstance(one, AtLeast)]
         yield from _alternatives(kind.__origin__, bounds)
@@ -93,7 +93,7 @@ def _is_number(value: object) -> bool:
 
 
 class _Simple(NamedTuple):
-    """A type that `check` knows: its name in messages, and a test for its values."""
+    """A type that `check` supports: its name in messages, and a test for its values."""
 
     words: str
     fits: Callable[[object], bool]

@@ -22,7 +22,7 @@ def workload_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, see
 
     See `pycollectives.simulation.workload`.
 
-    Load `length`: a step takes `work` seconds on average, each batch as long as its longest example.
+    With the load `length`, a step takes `work` seconds on average, in proportion to the batch's longest example.
     """
     require_known(choice)
     if choice.name in WORKLOADS.names:
@@ -30,12 +30,12 @@ def workload_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, see
     else:
         seconds = workload.make(choice.name, ranks=ranks, calls=steps, **_options(choice, seed))
     if not (np.isfinite(seconds).all() and (seconds >= 0).all()):
-        raise ValueError(f"load {choice}: expected finite times >= 0 seconds")
+        raise ValueError(f"load {choice}: expected finite times >= 0, got {seconds.min()} to {seconds.max()} seconds")
     return seconds
 
 
 def require_known(choice: Choice) -> None:
-    """Raise ValueError if there is no load of that name."""
+    """Raise ValueError if no load has the name of `choice`."""
     known = (*workload.LOADS, *WORKLOADS.names)
     if choice.name not in known:
         raise ValueError(f"load: expected one of {', '.join(known)}; got {choice.name!r}")
@@ -46,7 +46,7 @@ def _options(choice: Choice, seed: int) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"load {choice.name!r}: {key}: expected a number, got {value!r}")
     if own := {"ranks", "calls"} & choice.options.keys():
-        raise ValueError(f"load {choice.name!r}: unknown option {min(own)!r}: the training sets it")
+        raise ValueError(f"load {choice.name!r}: unknown option {min(own)!r}: the training sets this value")
     return {"work": 0.0, "skew": 0.0, "seed": seed, **choice.options}
 
 

@@ -2,11 +2,11 @@
 
 A *cell* is a number of ranks, a size, and balanced or sparse rounds. In each *pass*, the choices of a cell are timed
 one after another. The default stays unless another choice is better by more than noise: its median is lower by more
-than `MARGIN`, and by more than the spread of either.
+than `MARGIN`, and by more than the spread of either choice.
 
-A measurement applies to its neighborhood: halfway, geometrically, to the neighboring measurements, but no further than
-a factor of `REACH`. The smallest size also applies to all smaller ones if it is at most `SHORT`, and the largest to all
-larger ones if it is at least `LONG`. For more ranks than were measured, the default stays.
+A measurement applies up to the geometric mean with each neighboring measurement, but no further than a factor of
+`REACH`. The smallest size also applies to all smaller sizes if it is at most `SHORT`, and the largest size to all
+larger sizes if it is at least `LONG`. For more ranks than were measured, the default stays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T", bool, str, int)
 
 @dataclass(frozen=True)
 class Cell:
-    """The times of choices in seconds, in the same passes for all choices."""
+    """The times of all choices in seconds, from the same passes."""
 
     ranks: int
     nbytes: int  # of each rank
@@ -87,7 +87,7 @@ class Cell:
 
 
 class Decision(NamedTuple):
-    """The answers of a cell; None means the default."""
+    """The values that replace the default table's values for a cell; None keeps the default value."""
 
     schedule: str | None
     board: bool | None
@@ -97,7 +97,7 @@ class Decision(NamedTuple):
 
 
 def decide(cell: Cell, default: SelectionTable) -> Decision:
-    """Return where a cell differs from the default table; its ranks are one node."""
+    """Return the values in which a cell, whose ranks are one node, differs from the default table."""
     choices = list(cell.seconds)
     usual_flat = default.complete(False, cell.ranks, cell.ranks, cell.nbytes, sparse=cell.sparse)
     flat = cell.better([choice for choice in choices if not choice.board], usual_flat)
@@ -115,7 +115,9 @@ def decide(cell: Cell, default: SelectionTable) -> Decision:
 
 
 def reaches(points: Sequence[int], *, short: int = 0, long: int | None = None) -> list[tuple[int | None, int | None]]:
-    """Return the inclusive limits of the range to which each of some ascending numbers applies; None: no limit.
+    """Return the range that each point represents, as inclusive limits (low, high); None means no limit.
+
+    `points` must be ascending.
 
     >>> reaches([8, 64, 8192], short=64)
     [(None, 22), (23, 256), (2048, 32768)]
@@ -164,7 +166,7 @@ def derive(
 
 
 def _boxes(answers: Mapping[tuple[int, int, bool], Any]) -> list[_Box]:
-    """Return the ranges of answers that are not None, with neighbors of the same answer joined."""
+    """Return the ranges of ranks and sizes whose answer is not None; join neighboring ranges with equal answers."""
     if not answers:
         return []
     counts = sorted({ranks for ranks, _, _ in answers})

@@ -5,7 +5,7 @@ segment sizes, and every schedule. There are as many passes as the time allows, 
 equally.
 
 In *balanced* rounds, all ranks leave a barrier and call; the policy is `Full`. In *sparse* rounds, one rank calls at
-once, a different one each time, and the others sleep for `SKEW` seconds; the policy is `Solo`, and late data is
+once, a different rank each time, and the other ranks sleep for `SKEW` seconds; the policy is `Solo`, and late data is
 dropped. A call is timed from its contribution to its result; the figure is the median over calls of the mean over
 ranks.
 """
@@ -48,7 +48,7 @@ IDLE_NAP = 5e-3
 
 
 def rank_counts(ranks: int) -> list[int]:
-    """Return the numbers of ranks to measure: powers of two, and all.
+    """Return the numbers of ranks to measure: powers of two, and the number of all ranks.
 
     >>> rank_counts(6)
     [2, 4, 6]
@@ -76,7 +76,7 @@ class Measured:
 
 @dataclass
 class Tuning:
-    """The measurement, by all ranks of a communicator of at least two."""
+    """The measurement, by all ranks of a communicator of at least two ranks."""
 
     world: MPI.Comm  # smaller numbers of ranks use its first ranks
     sizes: Sequence[int]  # bytes of one rank's data, multiples of 4, ascending
@@ -89,7 +89,7 @@ class Tuning:
     _ranks_per_machine: int = 0
 
     def run(self) -> Measured:
-        """Measure; collective. The result is meaningful on rank 0. RuntimeError if a result was wrong."""
+        """Measure all choices; collective. The result is valid on rank 0. RuntimeError if a sum was wrong."""
         begin = time.perf_counter()
         self._ranks_per_machine = self._largest_machine()
         counts = rank_counts(self.world.size)
@@ -116,7 +116,7 @@ class Tuning:
         return Measured(found, complete, time.perf_counter() - begin, few, among)
 
     def _group(self, ranks: int) -> _Group | None:
-        """Return the first ranks; None on the others."""
+        """Return the group of the first `ranks` ranks; None on other ranks."""
         from ..support.native import MPI
 
         if ranks == self.world.size:
@@ -132,7 +132,7 @@ class Tuning:
         return int(self.world.allreduce(_ranks_of_machine(self.world), MPI.MAX))
 
     def _pass(self, group: _Group, number: int, done: int, cells: int, end: float) -> int:
-        """Time each cell of a group once, until the time is up; return how many cells are done in all groups."""
+        """Time each cell of a group once, until time `end`; return `done` plus the number of cells that were timed."""
         for nbytes in self.sizes:
             for sparse in (False, True):
                 if group.comm.bcast(time.perf_counter() >= end):
@@ -156,12 +156,12 @@ class Tuning:
         yield from (Choice(False, schedule) for schedule in self.schedules)
 
     def notes(self, measured: Measured) -> list[str]:
-        """Return remarks for the reader of the figures, as sentences."""
+        """Return remarks on the measurements, as sentences."""
         notes = []
         if measured.timed_out:
             notes.append(
-                f"the time ended before all cells were measured {PASSES_NEEDED} times: the others keep the built-in "
-                "choice; allow more --seconds, or fewer --bytes."
+                f"the time ended before all cells were measured {PASSES_NEEDED} times: cells with fewer measurements "
+                "keep the built-in choice; allow more --seconds, or fewer --bytes."
             )
         cores = Machine.here().cores
         largest = self._ranks_per_machine
@@ -173,7 +173,7 @@ class Tuning:
         return notes
 
     def document(self, measured: Measured) -> tuple[SelectionTable, dict[str, Any]]:
-        """Return the derived table, and its document with all measurements."""
+        """Return the derived table, and a JSON document of the table and all measurements."""
         import mpi4py
 
         from .. import __version__
@@ -207,7 +207,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class _Group:
-    """The ranks of a measurement."""
+    """The ranks that a measurement uses."""
 
     comm: MPI.Comm
     one_machine: bool
@@ -215,7 +215,8 @@ class _Group:
     def time(self, choice: Choice, nbytes: int, *, sparse: bool, first: int) -> float | None:
         """Return the median over calls of the mean over ranks, in seconds; collective, meaningful on rank 0.
 
-        It is None, on all ranks, if the engine refuses the choice: a schedule may need more tags than this MPI has.
+        The result is None, on all ranks, if the engine refuses the choice: a schedule may need more tags than this MPI
+        has.
         """
         comm = self.comm
         count = nbytes // 4
@@ -245,8 +246,8 @@ class _Group:
                 expected = len(info.contributors)
                 if count and not (result[0] == result[-1] == expected and (sparse or expected == comm.size)):
                     raise RuntimeError(
-                        f"{choice.name}, {comm.size} ranks, {nbytes} bytes: expected a sum of {expected} ones of "
-                        f"{'some' if sparse else comm.size} ranks, got {result[0]}, {result[-1]}"
+                        f"{choice.name}, {comm.size} ranks, {nbytes} bytes: expected sums of "
+                        f"{expected if sparse else comm.size}, 1 from each contributor, got {result[0]}, {result[-1]}"
                     )
         mean = np.zeros(calls)
         comm.Reduce(times / comm.size, mean)
@@ -254,12 +255,12 @@ class _Group:
 
 
 def open_communicator(comm: MPI.Comm, choice: Choice) -> Communicator:
-    """Return a communicator for `algorithm=choice.name`: all ranks are one node, or each rank is a node."""
+    """Return a communicator for `algorithm=choice.name`: one node for a board, otherwise a node for each rank."""
     return Communicator(comm, ranks_per_node=comm.size if choice.board else 1)
 
 
 def _forced(choice: Choice) -> SelectionTable:
-    """Return a table that always gives this choice."""
+    """Return a selection table that always selects this choice."""
     return SelectionTable(
         schedule=(Row(choice.schedule or BOARD),),
         board=(Row(choice.board),),
@@ -278,7 +279,7 @@ def _ranks_of_machine(comm: MPI.Comm) -> int:
 
 
 def _come_together(comm: MPI.Comm, longest_nap: float) -> None:
-    """Wait for all ranks, sleeping."""
+    """Wait for all ranks in a barrier, and sleep between polls."""
     request = comm.Ibarrier()
     nap = min(FIRST_NAP, longest_nap)
     while not request.Test():

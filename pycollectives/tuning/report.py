@@ -22,9 +22,9 @@ WIDTH = 120
 
 @contextlib.contextmanager
 def progress(seconds: float) -> Iterator[Callable[[int, int, int], None]]:
-    """Yield the callback for each cell: it draws a bar on a terminal, or prints a line per pass to a file.
+    """Yield the callback for each cell, which draws a bar on a terminal, or prints a line per pass to a file.
 
-    It draws only in the callback, without a thread, so that it never runs in a timed region.
+    The bar is drawn only in the callback, without a thread, so that drawing never runs in a timed region.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -95,7 +95,7 @@ def _chosen(decision: Decision) -> str:
 
 
 def selection_table(table: SelectionTable) -> Table:
-    """Return the rows of a selection table."""
+    """Return a table for the console with the rows of a selection table."""
     from rich.table import Table
 
     shown = Table(
@@ -132,7 +132,7 @@ def _limits(low: int | None, high: int | None) -> str:
 
 
 def size(nbytes: int) -> str:
-    """Return a text for bytes in the largest unit without a fraction.
+    """Return a number of bytes as text, in the largest unit without a fraction.
 
     >>> size(8), size(262144), size(1000)
     ('8 B', '256 KiB', '1000 B')

@@ -1,8 +1,8 @@
 """Find the best time for the next barrier: ZipLine of ElasticBSP and the algorithms it is compared with.
 
 The inputs are the times at which each worker will end its next iterations. The result is the earliest of the shortest
-windows that contain a point of every worker. All workers synchronize at its end; its length is the wait of the first
-one. The functions are pure: they need no MPI and work for any size.
+windows that contain a point of every worker. All workers synchronize at the window's end; its length is the wait of the
+first worker. The functions are pure: they need no MPI and work for any size.
 """
 
 from __future__ import annotations

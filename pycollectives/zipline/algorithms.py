@@ -1,4 +1,4 @@
-"""Find the best time for the next barrier: ZipLine and the algorithms its paper compares it with (ElasticBSP, 5)."""
+"""Find the best time for the next barrier, by ZipLine and the algorithms of its paper (ElasticBSP, section 5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def zipline_linear(rows: Rows) -> Barrier:
     """Return the optimal barrier in one pass over the points, with constant work for each (ours).
 
-    The other algorithms take the same rows and raise the same errors; the exact ones return the same barrier.
+    The other algorithms take the same rows and raise the same errors; exact algorithms return the same barrier.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def zipline_linear(rows: Rows) -> Barrier:
         There is no row; or a row is empty, does not increase, or has a NaN or a timestamp beyond 2**62 or half of the
         largest float. The error's text names the row.
     TypeError
-        The timestamps have another type, or rows have different types.
+        The timestamps are neither `int64` nor `float64`, or rows have different types.
 
     >>> zipline_linear([[10, 20, 30], [14, 29]])
     Barrier(t_sync=30, d=1, iterations=(2, 1))

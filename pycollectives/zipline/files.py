@@ -1,6 +1,6 @@
-"""Rows in files, in the text format of the paper's authors.
+"""Read and write rows of timestamps, in the text format of ElasticBSP's authors.
 
-A line for each worker, in any order: its number, a colon, its timestamps, each followed by a comma:
+Each worker has a line, in any order: its number, a colon, and its timestamps, each followed by a comma:
 
     1:1643595472645,1643595473802,
     0:1643595472648,1643595473795,1643595474942,
@@ -46,7 +46,7 @@ def write(path: str | os.PathLike[str], rows: Rows) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> list[Timestamps]:
-    """Return the rows of the file `path`, in the order of the workers: `int64`, or `float64` if not all are integers.
+    """Return the rows of file `path` in the order of workers: `int64`, or `float64` if a timestamp is not an integer.
 
     Raises
     ------

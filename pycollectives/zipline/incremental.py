@@ -57,7 +57,7 @@ class Incremental:
         Raises
         ------
         ValueError, TypeError
-            As for `zipline_linear`, or there is no such worker. Nothing has changed.
+            As for `zipline_linear`, or `worker` does not exist. No row has changed.
         """
         number = checked_integer("worker", worker, at_least=0, at_most=self._solver.size - 1)
         array = checked_row(number, row)

@@ -36,7 +36,8 @@ def flattened(rows: Any) -> tuple[Timestamps, Int64s]:
     Raises
     ------
     ValueError, TypeError
-        There is no row, or a row is not an array of timestamps or differs in type from the first. The text names it.
+        There is no row, or a row is not an array of timestamps or differs in type from the first. The text names that
+        row.
     """
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.size > 0 and rows.dtype in DTYPES:
         count, length = rows.shape
@@ -53,9 +54,9 @@ def flattened(rows: Any) -> tuple[Timestamps, Int64s]:
 
 
 class Barrier(NamedTuple):
-    """The time of the next barrier, and the iteration after which each worker reaches it (ElasticBSP, 4.1).
+    """The time of the next barrier, and the iteration after which each worker reaches it (ElasticBSP, section 4.1).
 
-    In the unit of the rows: `int` milliseconds or `float` seconds.
+    The times are in the unit of the rows: `int` milliseconds or `float` seconds.
     """
 
     t_sync: int | float

@@ -84,7 +84,7 @@ def test_it_continues_after_a_signal(tmp_path):
 def test_methods_whose_ranks_take_equally_many_steps_are_refused(method):
     outcome = train(method, *SMALL, "--by-speed")
     assert outcome.status != 0
-    assert f"by_speed: expected false, since '{method}' needs equal numbers of steps" in outcome.err, outcome
+    assert f"by_speed: expected false, since method '{method}' needs the same number" in outcome.err, outcome
 
 
 @pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")

@@ -36,7 +36,7 @@ def test_a_checkpoint_that_rank_0_does_not_see_whole(tmp_path):
     said = ["synchronous", *SMALL, "--output", tmp_path / "run"]
     assert train(*said).status == 0
     before = (tmp_path / "run" / "checkpoint" / "latest").read_text()
-    told(train(*said, "--resume", "--epochs", EPOCHS + 1, path=tmp_path), "does not see the file of rank 1 in ")
+    told(train(*said, "--resume", "--epochs", EPOCHS + 1, path=tmp_path), "expected the file of rank 1 in ")
     assert (tmp_path / "run" / "checkpoint" / "latest").read_text() == before
     assert len(weights_in(tmp_path / "run")) == RANKS
 
@@ -52,7 +52,7 @@ def test_a_checkpoint_of_fewer_ranks(tmp_path):
     said = ["synchronous", *SMALL, "--output", tmp_path, "--batch", 6]
     assert train(*said, ranks=1).status == 0
     longer = ["--resume", "--epochs", EPOCHS + 1]
-    told(train(*said, *longer, "--batch", 9), "is from a run with batch = 6; here it is 9")
+    told(train(*said, *longer, "--batch", 9), "is from a run with batch = 6; this run has 9")
     assert train(*said, *longer).status == 0
 
 
@@ -77,7 +77,7 @@ def test_one_rank_cannot_write(tmp_path):
     (tmp_path / "metrics-rank-0001.jsonl").mkdir()
     outcome = train("synchronous", *SMALL, "--output", tmp_path)
     assert outcome.status == 1
-    assert "Error: rank 1 has left the training by an exception" in outcome.err
+    assert "Error: rank 1 has left the training after an exception" in outcome.err
     assert "metrics-rank-0001.jsonl" in outcome.err
     assert "Traceback" not in outcome.err
 
@@ -157,7 +157,7 @@ def test_the_others_learn_of_a_rank_that_fails(tmp_path, method, where):
     assert outcome.status == 0
     assert outcome.said(1) == ["RuntimeError: of rank 1"]
     for rank in (0, 2):
-        assert outcome.said(rank) == ["RankFailedError: rank 1 has left the training by an exception"]
+        assert outcome.said(rank) == ["RankFailedError: rank 1 has left the training after an exception"]
 
 
 def test_a_job_whose_ranks_wait_within_a_step_ends_after_the_exit_timeout(tmp_path):

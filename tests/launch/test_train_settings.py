@@ -41,7 +41,7 @@ WRONG = [
     (["synchronous", "--data", "odd"], "data: expected one of hyperplane, digits"),
     (["synchronous", "--model", "mlp"], "expected data with classes"),
     (["synchronous", "--load", "trace,file=nowhere.csv"], "nowhere.csv"),
-    (["synchronous", "--batch", "25000"], "batch: expected a multiple of the"),
+    (["synchronous", "--batch", "25000"], "batch: expected a multiple of"),
     (["synchronous", "--epochs", "0"], "epochs: expected a number > 0"),
     (["synchronous", "--resume"], "--resume needs --output"),
     (["synchronous", "--ranks", "2"], "expected 2 ranks, got"),
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_said_once(ranks, cases):
 
 
 def test_a_batch_that_ranks_cannot_share():
-    told(train("synchronous", *SMALL, "--batch", "25"), "batch: expected a multiple of the 3 ranks")
+    told(train("synchronous", *SMALL, "--batch", "25"), "batch: expected a multiple of 3, the number of ranks")
 
 
 def test_a_file_that_is_no_toml(tmp_path):
@@ -135,7 +135,7 @@ def test_ranks_with_different_settings(those, text):
         (["--output", "{folder}", "--resume"], "resume: False on ranks 0-1, True on rank 2"),
         (
             ["--output", "{folder}/other"],
-            "does not see rank 0's file in {folder}: ranks must share the folder",
+            "expected rank 0's file in {folder}, found none: ranks must share the folder",
         ),
     ],
     ids=["no output", "resume", "other folder"],

@@ -384,7 +384,7 @@ def test_arguments_that_cannot_be(comm):
 
 def test_optimizers_that_cannot_be_wrapped(comm):
     parameters = parameters_of(torch.float32)
-    with pytest.raises(TypeError, match="optimizer: expected one that uses each gradient once, got LBFGS"):
+    with pytest.raises(TypeError, match="that evaluates the model once per step, got LBFGS"):
         decentralized(torch.optim.LBFGS(parameters), comm, "ad-psgd")
     inner = torch.optim.SGD(parameters, lr=1.0)
     with decentralized(inner, comm, "ad-psgd") as optimizer:

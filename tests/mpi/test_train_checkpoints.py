@@ -109,7 +109,7 @@ def test_what_a_killed_run_has_left_is_not_in_the_next_checkpoint(output):
 
 def test_a_checkpoint_of_another_setting_is_refused(output):
     save(output, 1)
-    refused_everywhere("a run with seed = 1, here it is 2", lambda: loaded(output, setting={**AS_JSON, "seed": 2}))
+    refused_everywhere("a run with seed = 1; this run has 2", lambda: loaded(output, setting={**AS_JSON, "seed": 2}))
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "changed", "gone", "no checkpoint", "latest"])

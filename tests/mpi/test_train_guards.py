@@ -59,7 +59,7 @@ def test_a_second_training_in_a_folder_is_refused(comm, output):
     with contextlib.ExitStack() as stack:
         if WORLD.rank == 0:
             stack.enter_context(locked(output, MPI.COMM_SELF))
-        refused_everywhere("rank 0: another training job writes into", train, comm, "synchronous", output)
+        refused_everywhere("rank 0: another training job is writing to", train, comm, "synchronous", output)
     assert train(comm, "synchronous", output, epochs=1).finished
 
 

@@ -26,7 +26,7 @@ def test_ranks_that_wait_say_who_has_not_come(monkeypatch, caplog):
     told = caplog.messages
     if WORLD.rank == 0:
         line = (
-            rf"pycollectives: rank 0 of {WORLD.size}: meeting of all ranks in the training: "
+            rf"pycollectives: rank 0 of {WORLD.size}: barrier of all ranks in the training: "
             rf"not complete after ([0-9.]+) s; have not come: rank {LATE}\."
         )
         assert len(told) == 1, told

@@ -20,7 +20,7 @@ class Examples(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of examples, then the shape of one."""
+        """Number of examples, then the shape of each example."""
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -33,10 +33,11 @@ class Examples(Protocol):
 class Dataset:
     """Examples to train on and to validate with, the same on every rank.
 
-    The arrays of a tuple are parallel: a batch is `tuple(array[indices] for array in dataset.train)`. The last one has
-    the labels, or the values to predict.
+    The arrays of a tuple are parallel: a batch is `tuple(array[indices] for array in dataset.train)`. The last array
+    has the labels, or the values to predict.
 
-    `lengths`: the lengths of the training examples if the work depends on them. Batches then have similar lengths.
+    `lengths` are the lengths of the training examples if the work depends on them. Batches then have examples of
+    similar lengths.
     """
 
     train: tuple[Examples, ...]
@@ -59,9 +60,9 @@ class Dataset:
 
     @property
     def classes(self) -> int:
-        """The number of classes: labels count from 0. ValueError if there are none."""
+        """The number of classes, whose labels start at 0. Raise ValueError if the labels are not integers."""
         if self.train[-1][:1].dtype.kind not in "iu":
-            raise ValueError("expected data with classes, for a model that classifies; got other values")
+            raise ValueError("expected data with classes, since the model classifies; got labels that are not integers")
         return 1 + max(int(part[-1][:].max()) for part in (self.train, self.validation))
 
     @cached_property
@@ -71,7 +72,7 @@ class Dataset:
 
 
 def _fingerprint(arrays: tuple[Examples, ...]) -> str:
-    """Return shapes and a hash of labels. Floats are left out: a product's last bits depend on the processor."""
+    """Return shapes and a hash of integer labels. Floats are not hashed: their last bits depend on the processor."""
     shapes = ", ".join(str(array.shape) for array in arrays)
     if arrays[-1][:1].dtype.kind not in "iu":
         return shapes

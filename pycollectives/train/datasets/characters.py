@@ -23,7 +23,7 @@ def characters(
 ) -> Dataset:
     """Return pieces of text, int64 of shape (n, context), and the same pieces one character later, to predict.
 
-    The pieces begin at random places. Validation pieces are from the last `held_out` of the text, which has no
+    The pieces begin at random places. Validation pieces are from the end of the text, a fraction `held_out` without
     training pieces.
     """
     if not 0 < held_out < 1:

@@ -53,10 +53,10 @@ class Images:
 
 
 def cifar10(*, folder: str = "") -> Dataset:
-    """Normalized images, float32 of shape (n, 3, 32, 32), and labels: 50 000 to train on, 10 000 to validate with.
+    """Return normalized float32 images of shape (n, 3, 32, 32), and labels: 50 000 for training, 10 000 for validation.
 
     Each channel has mean 0 and variance 1. `folder` has data_batch_1.bin to data_batch_5.bin and test_batch.bin; by
-    default the environment variable PYC_CIFAR10 names it.
+    default, the environment variable PYC_CIFAR10 names the folder.
     """
     folder = folder or os.environ.get("PYC_CIFAR10", "")
     if not folder:
@@ -69,17 +69,17 @@ def cifar10(*, folder: str = "") -> Dataset:
 
 
 def part(files: Sequence[NDArray[np.uint8]]) -> tuple[Images, NDArray[Any]]:
-    """Images and labels of some files."""
+    """Return the images and labels of some files."""
     return Images(files), np.concatenate([records[:, 0] for records in files]).astype(np.int64)
 
 
 def records_of(path: Path) -> NDArray[np.uint8]:
-    """Map a file: an array of shape (images, 3073)."""
+    """Map a file into memory as an array of shape (images, 3073)."""
     if not path.is_file():
         raise FileNotFoundError(f"CIFAR-10: there is no {path}: {what_to_do()}")
     size = path.stat().st_size
     if size == 0 or size % RECORD:
-        raise ValueError(f"CIFAR-10: {path} has {size} bytes, expected n times {RECORD}: is it the binary version?")
+        raise ValueError(f"CIFAR-10: {path} has {size} bytes, not a multiple of {RECORD}: is it the binary version?")
     records = np.asarray(np.memmap(path, np.uint8, mode="r")).reshape(-1, RECORD)
     if (largest := int(records[:, 0].max())) > 9:
         raise ValueError(f"CIFAR-10: {path} has a label {largest}, expected 0 to 9: is it the binary version?")

@@ -18,7 +18,7 @@ FILE = ("datasets", "data", "digits.csv.gz")
 
 
 def digits(*, seed: int = 0) -> Dataset:
-    """Images, float32 of shape (n, 1, 8, 8) in [0, 1], and labels: 1 437 to train on, 360 to validate with.
+    """Return float32 images of shape (n, 1, 8, 8) in [0, 1], and labels: 1 437 for training, 360 for validation.
 
     Only `seed` determines the order of the images.
     """

@@ -2,8 +2,8 @@
 
 y = a . x + noise in 8 192 dimensions. 32 768 such points fill 1 GiB, too much for every rank of a node. A point is
 therefore a function of (seed, number), and a rank makes the points of its batch. Coordinates are uniform on 256 levels,
-mean 0 and variance 1, eight from each 64 bits of a counter-based generator: a batch of 256 points takes 1 ms, and 18 ms
-with normal variates.
+mean 0 and variance 1, eight from each 64 bits of a counter-based generator: a batch of 256 points takes 1 ms. With
+normal variates, it would take 18 ms.
 
 Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014 (SplitMix64).
 """
@@ -37,7 +37,7 @@ class Points:
         return self.shape[0]
 
     def __getitem__(self, which: NDArray[np.intp] | slice, /) -> NDArray[np.float32]:
-        """Return the points of an array of numbers, or of a slice."""
+        """Return the points of an array of indices, or of a slice."""
         counters = np.add.outer(self._rows[which], self._columns)
         levels = split_mix(counters, self._start).astype("<u8", copy=False).view(np.int8)[..., : self.shape[1]]
         points = levels.astype(np.float32)
@@ -47,7 +47,7 @@ class Points:
 
 
 def split_mix(counters: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
-    """Return the values of SplitMix64, seeded with `start`, at the given places of its sequence, from 0; in place."""
+    """Replace `counters`, places in the sequence of SplitMix64, with the sequence's values for the seed `start`."""
     counters += np.uint64(1)
     counters *= np.uint64(0x9E3779B97F4A7C15)
     counters += np.uint64(start)
@@ -61,7 +61,7 @@ def split_mix(counters: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
 def hyperplane(
     *, dimensions: Size = 8192, points: Size = 32768, validation: Size = 4096, noise: float = 1.88, seed: int = 0
 ) -> Dataset:
-    """Points of a hyperplane with normal coefficients, and normal noise of standard deviation `noise`.
+    """Return points of a hyperplane with normal coefficients, and normal noise of standard deviation `noise`.
 
     The paper gives neither the noise nor the number of validation points. Least squares ends at a validation loss of
     about noise^2 / (1 - dimensions / points). With the default noise this is 4.7, as in the paper.

@@ -4,7 +4,7 @@ The 9 537 videos of UCF101 have 29 to 1 776 frames, 187 on average, with a stand
 2a). A lognormal distribution of that mean and deviation, clipped, has this shape; time is divided by `scale`.
 
 Classes form pairs, which have the same two patterns in opposite order, with noise. A model must remember the first
-pattern to distinguish them.
+pattern to distinguish the two classes of a pair.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def sequences(
     scale: float = 16.0,
     seed: int = 0,
 ) -> Dataset:
-    """Padded features, float32 of shape (n, longest, features), their lengths, and labels.
+    """Return padded features, float32 of shape (n, longest, features), their lengths, and labels.
 
-    Each pattern has `features` normal coefficients of standard deviation `signal`; the noise has 1.
+    Each pattern has `features` normal coefficients of standard deviation `signal`. The noise has standard deviation 1.
     """
     if classes < 2 or classes % 2:
         raise ValueError(f"expected an even number of classes, at least 2, got {classes}")

@@ -54,14 +54,14 @@ class Model(ABC):
         """Score a set of examples, without changing the model or its running statistics."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of the arrays that a checkpoint must hold beside the weights, such as running statistics.
+        """Return copies of the arrays that a checkpoint must hold besides the weights, such as running statistics.
 
-        When replicas settle, an array that differs between ranks becomes the mean (float32 or wider) or the largest
-        value (integers). Arrays of other types must not differ.
+        When replicas are made equal, an array that differs between ranks becomes the mean (float32 or wider) or the
+        largest value (integers). Arrays of other types must not differ.
         """
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Load the arrays that `state` returned."""
         if state:
-            raise ValueError(f"{type(self).__name__} has no state beside its weights, got {sorted(state)}")
+            raise ValueError(f"{type(self).__name__}: expected no state besides the weights, got {sorted(state)}")

@@ -1,6 +1,6 @@
 """A multi-layer perceptron: ReLU between its layers, softmax and cross-entropy at its end.
 
-Backpropagation by hand: with z = x W + b, the gradient of W is x^T dz, that of b the sum of dz, that of x dz W^T; the
+Backpropagation by hand: with z = x W + b, the gradients of W, b and x are x^T dz, the sum of dz, and dz W^T. The
 gradient of cross-entropy after softmax is the probabilities, less 1 at the right class.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MLP(Model):
-    """`depth` hidden layers of `hidden` neurons; without any, a linear classifier, whose loss is convex.
+    """A classifier with `depth` hidden layers of `hidden` neurons. With `depth` 0, it is linear and its loss is convex.
 
     >>> from pycollectives.train.datasets.digits import digits
     >>> data = digits()
@@ -84,7 +84,7 @@ class MLP(Model):
         return Score(loss / len(examples[0]), right / len(examples[0]))
 
     def _propagate(self, inputs: NDArray[Any]) -> list[Array]:
-        """Return the inputs of every layer, then the outputs of the last."""
+        """Return the inputs of every layer, then the outputs of the last layer."""
         activations = [inputs.reshape(len(inputs), -1)]
         for matrix, bias in zip(self._matrices, self._biases, strict=True):
             activations.append(activations[-1] @ matrix + bias)
@@ -94,14 +94,14 @@ class MLP(Model):
 
 
 def layers_of(flat: Array, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[Array]]:
-    """Views of a flat array: the layers' matrices, and their biases."""
+    """Return views of a flat array: each layer's matrix and bias."""
     pieces = np.split(flat, np.cumsum([prod(shape) for shape in shapes])[:-1])
     views = [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
     return views[::2], views[1::2]
 
 
 def log_softmax(logits: Array) -> Array:
-    """Logarithms of the probabilities, without overflow."""
+    """Return the logarithms of the softmax probabilities, without overflow."""
     shifted: Array = logits - logits.max(axis=1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return shifted

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AdPsgd(Synchronizer):
-    """`topology`: the name of a symmetric graph; `pace` and `acceleration`: as in `Communicator.pairwise_averaging`."""
+    """AD-PSGD on the symmetric graph `topology`; other options are as in `Communicator.pairwise_averaging`."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class AdPsgd(Synchronizer):
         self.outcome = Outcome(active=2 if missed else 1, missed=missed)
 
     def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
-        """Return the current weights, which have been averaged since this rank read them, and an equal share."""
+        """Return the weights, as averaged since this rank read them, and the same share as every rank."""
         current = self._arrays.empty_like(weights)
         self._joined().read(current)
         return current, 1.0
 
     def leave(self) -> None:
-        """Do nothing: no rank waits for this one. Neighbors continue to average with its weights."""
+        """Do nothing: no rank waits for this one. Neighbors continue to average with this rank's weights."""
         self._joined()
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
@@ -98,7 +98,7 @@ class AdPsgd(Synchronizer):
             self._averaging.leave()
 
     def _joined(self) -> PairwiseAveraging:
-        """Return the averaging. The first call is collective and creates it from the current weights."""
+        """Return the collective. The first call makes it from the current weights, on all ranks together."""
         if self._averaging is None:
             self._averaging = self._comm.pairwise_averaging(self._model.weights, **self._options)
         return self._averaging

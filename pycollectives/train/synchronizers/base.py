@@ -47,9 +47,9 @@ class Simulated(NamedTuple):
 
 
 class Synchronizer:
-    """One rank's side of a method, made collectively from a `Communicator`, the rank's `Model`, and options.
+    """One rank's part in a method, made collectively from a `Communicator`, the rank's `Model`, and options.
 
-    In each step the loop calls `begin`, computes the gradient, and calls `update` and `agree`. When replicas settle,
+    In each step the loop calls `begin`, computes the gradient, and calls `update` and `agree`. To make replicas equal,
     it calls `leave`, `flush` and `equalize`, and `rejoin` if training continues. By default each rank trains alone.
     """
 
@@ -71,7 +71,7 @@ class Synchronizer:
 
     @classmethod
     def why_staged(cls) -> str:
-        """Return why the method needs arrays on the host if a model computes on a device; empty if it accepts tensors.
+        """Return why the method needs arrays on the host, or "" if it accepts tensors on a model's device.
 
         If it needs arrays on the host, the loop copies a model's weights and gradient there and back in each step.
         Otherwise the method receives flat tensors on the model's device; see `train.arrays`.
@@ -80,7 +80,7 @@ class Synchronizer:
 
     @classmethod
     def for_fewer(cls, ranks: int, **options: Any) -> dict[str, Any]:
-        """Return the `options` for the `ranks` left after a death, with no more arrivals or members than these."""
+        """Return the `options` for the `ranks` left after a death, with no more arrivals or members than ranks."""
         return options
 
     @classmethod
@@ -96,8 +96,8 @@ class Synchronizer:
 
         The method may wait for other ranks, and replace the `weights` at which the gradient is computed. A rank that is
         behind may skip steps by returning a larger number: the loop leaves out their batches, and schedule, metrics
-        and checkpoints continue from that number. If replicas settle or training ends before that number, the rank
-        takes no step, and the loop calls `leave` next.
+        and checkpoints continue from that number. If replicas are made equal or training ends before that number, the
+        rank takes no step, and the loop calls `leave` next.
         """
         return number
 
@@ -109,30 +109,30 @@ class Synchronizer:
         optimizer.update(model.weights, model.gradient, number)
 
     def agree(self, stop: bool) -> bool:
-        """Return whether to stop after this step; `stop`: whether this rank must stop.
+        """Return whether to stop after this step. `stop` is True if this rank must stop.
 
-        If ranks wait for each other in every step, all return the same.
+        If ranks wait for each other in every step, all ranks return the same value.
         """
         return stop
 
     def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float] | None:
         """Return this rank's part of the mean model after a step, and its share relative to other ranks' shares.
 
-        `weights` are the replica's. None: the replica itself is the model whose convergence counts.
+        `weights` are the replica's. Return None if the replica itself is the model whose convergence counts.
         """
         return None
 
     def leave(self) -> None:
-        """Leave: no rank waits for this one anymore. Does not wait, because others may have many steps left."""
+        """Leave: no rank waits for this one anymore. Does not wait, because other ranks may have many steps left."""
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Apply all outstanding data to `model`, by `optimizer`, after step `number`. Collective; all have left."""
+        """Apply outstanding data to `model`, by `optimizer`, after step `number`. Collective, after all have left."""
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Make the `weights` of all replicas equal, after `flush`. Collective."""
 
     def rejoin(self) -> None:
-        """Take part again after `equalize`; called if training continues. Collective."""
+        """Rejoin after `equalize`; called if training continues. Collective."""
 
     def close(self) -> None:
         """Leave permanently; called once."""
@@ -157,7 +157,7 @@ class GradientSynchronizer(Synchronizer):
         optimizer.update(model.weights, gradient, number)
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Apply the `owed` gradient in one update. If it is None, do not update: momentum does not act either."""
+        """Apply the `owed` gradient in one update. If it is None, do not update, since momentum would act."""
         owed = self.owed()
         if owed is not None:
             optimizer.update(model.weights, owed, number)

@@ -1,4 +1,4 @@
-"""D-PSGD: weights are averaged with the neighbors' while the gradient is computed (Lian et al. 2017, Algorithm 1)."""
+"""D-PSGD: a rank averages weights with its neighbors while it computes the gradient (Lian et al. 2017, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DPsgd(WeightSynchronizer):
-    """`topology`: the name of a graph, as in `pycollectives.topology.NAMES`; `weights`: the kind of weights."""
+    """D-PSGD; `topology` is a name in `pycollectives.topology.NAMES`, and `weights` is the graph's kind of weights."""
 
     def __init__(
         self, comm: Communicator, model: Model, *, topology: str = "ring", weights: str = "metropolis"
@@ -35,7 +35,7 @@ class DPsgd(WeightSynchronizer):
         return number
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Average the weights with the neighbors', and apply the gradient to the average."""
+        """Average the weights with the neighbors' weights, and apply the gradient to the average."""
         step = self._step.wait(out=model.weights).step
         self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
         optimizer.update(model.weights, model.gradient, number)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Ddp(Synchronizer):
-    """For PyTorch models."""
+    """DistributedDataParallel, for PyTorch models only."""
 
     in_step = True
     needs_equal_steps = True
@@ -38,7 +38,7 @@ class Ddp(Synchronizer):
         return Simulated("allreduce", {"policy": Full()})
 
     def agree(self, stop: bool) -> bool:
-        """Return whether any rank must stop: the others would wait for it in the next step."""
+        """Return whether any rank must stop: other ranks would wait for that rank in the next step."""
         return any_of(self._comm, stop)
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
 """Eager-SGD: gradients are averaged by a partial allreduce that waits for few ranks or none (section 5, Algorithm 2).
 
-A late gradient is added to this rank's next one. `missed` defines the result of a rank that has missed rounds:
+A late gradient is added to this rank's next gradient. `missed` defines the result of a rank that has missed rounds:
 
 missed="sum"     the rank gets the sum of all missed results. With an update rule that is linear in the gradient,
                  such as SGD without momentum at a constant rate, replicas differ by rounding only.
-missed="latest"  only the newest counts, so replicas drift apart and are averaged every few epochs (section 5, last
-                 paragraph): the loop's `settle_every`.
+missed="latest"  the rank gets only the newest result. Replicas drift apart, so the training loop averages them every
+                 `settle_every` steps (section 5, last paragraph).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_POLICY = "quorum"
 
 
 class Eager(GradientSynchronizer):
-    """`divide_by`: divide by all ranks ("world", as in the paper), or by those in the round ("contributors")."""
+    """Eager-SGD, with sums divided by all ranks ("world", as in the paper), or those in the round ("contributors")."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Eager(GradientSynchronizer):
         return mean
 
     def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float] | None:
-        """Return the weights if replicas drift apart."""
+        """Return the weights if replicas drift apart, otherwise None."""
         return (weights, 1.0) if self._drifts else None
 
     def leave(self) -> None:

@@ -33,7 +33,7 @@ NO_END = 1 << 40
 
 
 class Hop(WeightSynchronizer):
-    """`topology`: the name of a graph; `mode`: as `hop.modes.parse` reads it; the rest as in `Communicator.hop`."""
+    """Hop on the graph `topology`; `mode` is as in `hop.modes.parse`, other options are as in `Communicator.hop`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Hop(WeightSynchronizer):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate the same queues and tokens."""
+        """Simulate Hop with the same queues and tokens."""
         mode, skip = modes.parse(options.get("mode", DEFAULT_MODE))
         arguments = {
             "topology": options.get("topology", DEFAULT_TOPOLOGY),
@@ -86,7 +86,7 @@ class Hop(WeightSynchronizer):
         return self._first + k
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Average the weights with the neighbors', and add the update."""
+        """Average the weights with the neighbors' weights, and add the update."""
         assert self._joined is not None
         np.copyto(self._before, model.weights)
         optimizer.update(model.weights, model.gradient, number)
@@ -109,7 +109,7 @@ class Hop(WeightSynchronizer):
             self._joined.leave()
 
     def _join(self, number: int) -> None:
-        """Take part with the model's weights; collective. `number`: the step that is iteration 0."""
+        """Create the collective from the model's weights; collective. Step `number` is its iteration 0."""
         self._joined = self.comm.hop(self._model.weights, **self._options)
         self._iterations = self._joined.iterations(NO_END)
         self._first = number

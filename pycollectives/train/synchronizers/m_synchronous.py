@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MSynchronous(Eager):
-    """Eager-SGD whose rounds have m arrivals, without late gradients, divided by the ranks in the round."""
+    """Eager-SGD whose rounds start at m arrivals and drop late gradients; sums are divided by the contributors."""
 
     def __init__(self, comm: Communicator, model: Model, *, m: int) -> None:
         if not 1 <= m <= comm.size:

@@ -34,7 +34,7 @@ DEFAULT_PERIOD = 4
 
 
 class Served(Synchronizer):
-    """Weights in one place. All ranks are workers, and take steps at their own pace."""
+    """A method whose weights are on servers. All ranks are workers, and take steps at their own pace."""
 
     def __init__(self, comm: Communicator, model: Model, **options: Any) -> None:
         self._comm = comm
@@ -48,7 +48,7 @@ class Served(Synchronizer):
         return {**options, "servers": min(servers, ranks)} if isinstance(servers, int) else options
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
-        """Take part. This rank computes the gradient at the weights that it received in the last step."""
+        """Join the server in the first step. This rank computes the gradient at the weights that it received last."""
         self._join()
         return number
 
@@ -76,7 +76,7 @@ class Served(Synchronizer):
 
 
 class ParameterServer(Served):
-    """`sync`: as `pycollectives.servers.parse` reads it; `servers`: how many ranks serve, or "node"."""
+    """A server; `sync` is as in `pycollectives.servers.parse`, `servers` is the number of serving ranks or "node"."""
 
     def __init__(
         self, comm: Communicator, model: Model, *, sync: str = DEFAULT_SYNC, servers: int | str = "node"
@@ -84,7 +84,7 @@ class ParameterServer(Served):
         kind = _patient(sync)
         if isinstance(kind, synchronizations.EAMSGD):
             raise ValueError(
-                f"sync: expected a synchronization in which gradients are pushed, got {sync!r}: see the method eamsgd"
+                f"sync: expected a synchronization in which ranks push gradients, got {sync!r}: use the method eamsgd"
             )
         super().__init__(comm, model, sync=kind, update=SGD(rate=1.0), servers=servers)
         self._is_lockstep = isinstance(kind, synchronizations.BSP)
@@ -92,12 +92,12 @@ class ParameterServer(Served):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate the same rules; a rank learns whether its gradient is in time after it has computed it."""
+        """Simulate the same rules; a rank learns after computing its gradient whether the gradient is in time."""
         sync = _patient(options.get("sync", DEFAULT_SYNC))
         return Simulated("parameter_server", {"sync": sync, "gives_up": False})
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Push this rank's update, and take the current weights."""
+        """Push this rank's update, and pull the current weights."""
         np.copyto(self._change, model.weights)
         optimizer.update(model.weights, model.gradient, number)
         self._change -= model.weights
@@ -116,16 +116,16 @@ class ParameterServer(Served):
 
 
 def _patient(sync: str) -> synchronizations.Synchronization:
-    """Return the synchronization for a string, without a limit of patience: the others wait for a slow rank."""
+    """Return the synchronization for a string, with no limit on the time that ranks wait for a slow rank."""
     kind = synchronizations.parse(sync)
     return replace(kind, patience=math.inf) if isinstance(kind, synchronizations.Patient) else kind
 
 
 class Eamsgd(Served):
-    """Elastic averaging: each rank trains alone, and every `period` steps it and a center pull each other closer.
+    """Elastic averaging: each rank trains alone, but every `period` steps, its weights and a center move closer.
 
-    Zhang et al. 2015, Algorithm 2. `alpha`: the fraction of their distance; by default 0.9 over the number of ranks, as
-    in the paper. When replicas are made equal, they become the center.
+    Zhang et al. 2015, Algorithm 2. Each moves by the fraction `alpha` of their distance, by default 0.9 over the number
+    of ranks, as in the paper. When replicas are made equal, they become the center.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Eamsgd(Served):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate the same period; no rank waits, with any `alpha`."""
+        """Simulate exchanges with the same period; `alpha` has no effect on times, since no rank waits."""
         sync = synchronizations.EAMSGD(options.get("period", DEFAULT_PERIOD), options.get("alpha", 0.5))
         return Simulated("parameter_server", {"sync": sync})
 
@@ -158,7 +158,7 @@ class Eamsgd(Served):
             self.outcome = Outcome(active=min(self._comm.size, max(1, server.version - before)))
 
     def part(self, weights: NDArray[np.float32]) -> tuple[NDArray[np.float32], float] | None:
-        """Return the center, on one rank."""
+        """Return the center on rank 0, and None on other ranks."""
         if self._comm.rank > 0:
             return None
         center = np.empty_like(weights)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Ripples(WeightSynchronizer):
-    """`groups`: random, smart, punctual or static; `every`: steps between two P-Reduces (Fig. 16).
+    """Ripples with random, smart, punctual or static `groups`, and a P-Reduce every `every` steps (Fig. 16).
 
-    `size`: members of a group; by default 3 as in the paper, or 2 if there are only 2 ranks. `ranks_per_node`: for the
-    rule of static groups; by default the communicator's.
+    `size` is the number of members of a group, by default 3 as in the paper, or 2 if there are only 2 ranks. The rule
+    of static groups uses `ranks_per_node`, by default the communicator's value.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Ripples(WeightSynchronizer):
         return why_staged()
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
-        """Average with this rank's next group."""
+        """Average the weights with this rank's next group, every `every` steps."""
         self.outcome = Outcome()
         if (number + 1) % self._every == 0:
             # Not `number`: static groups need the same count on all ranks, whose steps may differ after a stop.
@@ -74,7 +74,7 @@ class Ripples(WeightSynchronizer):
             self.outcome = Outcome(active=len(info.group))
 
     def leave(self) -> None:
-        """Leave: groups that hold this rank complete with the weights that it has now."""
+        """Leave: groups that contain this rank complete with its current weights."""
         self._weights.leave()
 
     def rejoin(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Sgp(WeightSynchronizer):
-    """`topology`: the name of a graph, as in `pycollectives.topology.NAMES`; `overlap`: 0, or 1 step.
+    """SGP; `topology` is a name in `pycollectives.topology.NAMES`, and `overlap` is 0 or 1 step.
 
     The model's weights are de-biased: ranks compute gradients at them. The update is added to this rank's
     sum without scaling.
@@ -34,7 +34,7 @@ class Sgp(WeightSynchronizer):
         self._push_sum = self._join()
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
-        """Send shares, and take the shares that have arrived."""
+        """Send shares, and add the shares that have arrived."""
         step = self._push_sum.average(weights).step
         self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
 
@@ -47,12 +47,12 @@ class Sgp(WeightSynchronizer):
         self._push_sum.leave()
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
-        """Take the shares that were sent to this rank."""
+        """Add the shares that were sent to this rank."""
         if self._push_sum.steps:
             self._push_sum.final(model.weights)
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Give every rank the mean of all sums, which is the weighted mean of their models."""
+        """Give every rank the mean of all sums, which is the weighted mean of all ranks' models."""
         scaled = weights * self._push_sum.weight  # if a rank dies in the call, the weights stay as they are
         super().equalize(scaled)
         weights[...] = scaled

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Synchronous(GradientSynchronizer):
-    """Gradients are averaged by MPI_Allreduce."""
+    """Synchronous SGD: MPI_Allreduce averages the gradients."""
 
     in_step = True
     needs_equal_steps = True
@@ -30,7 +30,7 @@ class Synchronous(GradientSynchronizer):
         self.outcome = Outcome(active=comm.size)
 
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the mean over all ranks."""
+        """Return the mean gradient of all ranks."""
         self._comm.Allreduce(gradient, self._sum, MPI.SUM)
         check_alive(self._comm)
         self._sum /= self._comm.size
@@ -41,5 +41,5 @@ class Synchronous(GradientSynchronizer):
         return Simulated("allreduce", {"policy": Full()})
 
     def agree(self, stop: bool) -> bool:
-        """Return whether any rank must stop: the others would wait for it in the next step."""
+        """Return whether any rank must stop: other ranks would wait for that rank in the next step."""
         return any_of(self._comm, stop)

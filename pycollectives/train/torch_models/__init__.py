@@ -1,1 +1,1 @@
-"""Models that need PyTorch, the extra `torch`."""
+"""Models that need PyTorch, which the extra `torch` installs."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LSTM(TorchModel):
-    """One layer of `hidden` cells. Its state after the last step of a sequence is classified.
+    """One layer of `hidden` cells, whose state after the last step of a sequence is classified.
 
     A batch is padded features of shape (n, longest, features), lengths and labels. Padding is not computed, so a
     batch costs as many steps as its longest sequence.
@@ -33,7 +33,7 @@ class LSTM(TorchModel):
 
 
 class Classifier(nn.Module):
-    """An LSTM layer, then a linear one."""
+    """An LSTM layer, then a linear layer."""
 
     def __init__(self, features: int, hidden: int, classes: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Classifier(nn.Module):
         self.linear = nn.Linear(hidden, classes)
 
     def forward(self, padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Return the classes' logits. PyTorch expects lengths on the host, wherever sequences are."""
+        """Return the classes' logits. PyTorch expects lengths on the host, even if sequences are on a device."""
         packed = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         _, (last, _) = self.lstm(packed)
         logits: torch.Tensor = self.linear(last[-1])

@@ -1,4 +1,4 @@
-"""The perceptron of `models.mlp` as a PyTorch module, for methods that need one, such as `ddp`."""
+"""The perceptron of `models.mlp` as a PyTorch module, for methods that need a module, such as `ddp`."""
 
 from __future__ import annotations
 

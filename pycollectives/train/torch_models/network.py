@@ -56,7 +56,7 @@ class TorchModel(Model):
         self.move_to("cpu", "host")
 
     def move_to(self, device: str, memory: Memory) -> None:
-        """Move to a device, with `weights` and `gradient` in the given kind of memory."""
+        """Move the model to a device, with `weights` and `gradient` in the given kind of memory."""
         self._device = torch.device(device)
         self._bare.to(self._device)
         parameters = [*self._bare.parameters()]
@@ -89,9 +89,9 @@ class TorchModel(Model):
         return float(self._loss.detach())
 
     def backward(self) -> None:
-        """Write the gradient of the last loss; only once, since autograd frees its data."""
+        """Write the gradient of the last loss. Call it once per `forward`, since autograd frees its data."""
         if self._loss is None:
-            raise RuntimeError("backward: expected a forward since the last backward")
+            raise RuntimeError("backward: expected a call of forward since the last backward, got none")
         self._gradient.zero_()  # autograd adds
         self._loss.backward()
         self._loss = None
@@ -126,7 +126,7 @@ class TorchModel(Model):
         return (torch.from_numpy(array).to(self._device) for array in arrays)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The network's buffers, such as the running statistics of batch normalization."""
+        """Return the network's buffers, such as the running statistics of batch normalization."""
         return {name: _copied(name, buffer) for name, buffer in self._bare.named_buffers()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:

@@ -25,9 +25,9 @@ INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class Distributed:
-    """Until it is closed, backward passes of a model average its gradients over all ranks; made collectively.
+    """Until this object is closed, backward passes of a model average gradients over all ranks; creation is collective.
 
-    PyTorch has one default process group in a program. An existing one is used, and not closed; if its ranks differ
+    PyTorch has one default process group in a program. An existing group is used, and not closed. If its ranks differ
     from comm's, all ranks raise ValueError.
     """
 
@@ -52,7 +52,7 @@ class Distributed:
 
 
 def make_group(comm: MPI.Comm) -> None:
-    """Make PyTorch's default process group, over gloo, of the ranks of comm; collective."""
+    """Create PyTorch's default process group over gloo, with the ranks of comm; collective."""
     hosts = set(comm.allgather(socket.gethostname()))
     is_local = len(hosts) == 1
     store = _store(comm, "127.0.0.1" if is_local else comm.bcast(socket.gethostname()))
@@ -62,7 +62,7 @@ def make_group(comm: MPI.Comm) -> None:
 
 @contextmanager
 def _loopback_interface() -> Iterator[None]:
-    """Make gloo use the loopback interface in the block, unless the user names another. Later groups may span hosts."""
+    """Make gloo use the loopback interface in the block, unless the user has set one. Later groups may span hosts."""
     if INTERFACE in os.environ:
         yield
         return
@@ -74,7 +74,7 @@ def _loopback_interface() -> Iterator[None]:
 
 
 def _has_group(comm: MPI.Comm) -> bool:
-    """Whether there is a process group, of the ranks of comm in their order; collective."""
+    """Whether there is a process group; collective. ValueError unless it has the ranks of comm, in the same order."""
     places = comm.allgather((dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None)
     if not any(places):
         return False
@@ -83,13 +83,13 @@ def _has_group(comm: MPI.Comm) -> bool:
             there = "missing" if place is None else "{} of {}".format(*place)
             raise ValueError(
                 f"ddp: rank {rank} of {comm.size} is {there} in the default process group of torch.distributed, which "
-                "exists already: it must have the ranks of this job, or not exist"
+                "exists already: this group must have the ranks of this job, or not exist"
             )
     return True
 
 
 def _store(comm: MPI.Comm, host: str) -> dist.TCPStore:
-    """Return the store where ranks find each other: on rank 0, at a free port."""
+    """Return the store through which ranks find each other, at a free port of rank 0."""
     server = dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
     port = comm.bcast(server.port if server else None)
     return server or dist.TCPStore(host, port, comm.size, is_master=False)

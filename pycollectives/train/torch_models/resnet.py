@@ -49,7 +49,7 @@ class Block(nn.Module):
         self.padding = outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the images after the block."""
+        """Return the output of the block."""
         y = functional.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         shortcut = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.padding))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Transformer(TorchModel):
-    """`depth` blocks of `width` features and `heads` heads, on pieces of text as long as the data's.
+    """`depth` blocks of `width` features and `heads` heads, for pieces of text as long as those in the data.
 
     A batch is symbols of shape (n, context), and the symbol that follows each of them. Losses and accuracies are per
     symbol.
@@ -36,7 +36,7 @@ class Transformer(TorchModel):
 
 
 class LanguageModel(nn.Module):
-    """Logits of the next symbol, for each symbol of a piece."""
+    """Computes logits of the next symbol, for each symbol of a piece of text."""
 
     def __init__(self, symbols: int, context: int, width: int, depth: int, heads: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Block(nn.Module):
         )
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Map features of shape (n, context, width) to others."""
+        """Map features of shape (n, context, width) to features of the same shape."""
         features = features + self._attention(self.before_attention(features))
         changed: torch.Tensor = features + self.perceptron(features)
         return changed
@@ -85,7 +85,7 @@ class Block(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    """Initialize as in GPT-2: a normal distribution of standard deviation 0.02, no biases."""
+    """Initialize as in GPT-2: weights are normal with standard deviation 0.02, biases are zero."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:

@@ -40,7 +40,7 @@ class VGG(TorchModel):
 
 
 def layers(channels: int, width: int, classes: int) -> Iterator[nn.Module]:
-    """The layers in order."""
+    """Yield the layers in order."""
     inputs = channels
     for factor, convolutions in STAGES:
         for _ in range(convolutions):

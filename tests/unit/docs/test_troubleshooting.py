@@ -90,7 +90,7 @@ KINDS = ("StallError", "MismatchError", "RankFailedError", "ClosedError")
 """The exceptions whose messages have an entry."""
 NOT_LISTED = (
     # with their own advice
-    "all ranks take the same number of steps",
+    "all ranks must take the same number of steps",
     "abort() it on all ranks",
     "another call may be made",
     "Call it again.",
@@ -103,7 +103,7 @@ NOT_LISTED = (
     "another thread of this rank is closing it",
     "closing the communicator",
     "has closed the communicator",
-    "has left the training by an exception",
+    "has left the training after an exception",
     "has stopped the communicator on all ranks",
     "its stream on the device has other work",
     "parameters cannot be synchronized, since a rank has left",

@@ -481,7 +481,7 @@ def test_buffers_of_something_else_are_refused_before_the_flush_is_missed():
 
 def test_a_newcomer_with_other_buckets_is_refused():
     def program(comm):
-        refused = pytest.raises(RuntimeError, match=r"expected the buckets of the survivors, \[\[0\], \[1\]\]")
+        refused = pytest.raises(RuntimeError, match=r"expected the survivors' buckets of parameters, \[\[0\], \[1\]\]")
         with eager(sgd(weights(2, 3)), comm) as optimizer, refused:
             optimizer._restore({"buckets": [[0], [1]]})
 

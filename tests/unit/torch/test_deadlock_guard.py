@@ -84,7 +84,7 @@ def test_what_is_on_its_way_in_another_is_an_error_of_flush():
         of_first, of_second = weights(2), weights(2)
         first, second = (eager(sgd(each), comm, name=name) for each, name in ((of_first, "D"), (of_second, "G")))
         backward(of_first, 1.0)
-        with pytest.raises(RuntimeError, match="flush: gradients of D are on their way"):
+        with pytest.raises(RuntimeError, match="flush: gradients of D are in flight"):
             second.flush()
         first.step()
         second.leave()

@@ -218,7 +218,7 @@ def test_uneven_steps_with_sync_every_are_an_error_of_all():
     for error in errors:
         assert isinstance(error, pc.MismatchError)
         assert "average on rank 1" in str(error)
-        assert "with sync_every all ranks take the same number of steps" in str(error)
+        assert "with sync_every, all ranks must take the same number of steps" in str(error)
 
 
 def test_a_parameter_without_memory_for_each_element_is_refused_everywhere():
@@ -226,7 +226,7 @@ def test_a_parameter_without_memory_for_each_element_is_refused_everywhere():
         wide = torch.nn.Parameter(torch.zeros(4, 1).expand(4, 5) if comm.rank == 1 else torch.zeros(4, 5))
         if comm.rank == 1:
             with pytest.raises(
-                TypeError, match=r"0 of group 0: expected memory for each element, got strides \(1, 0\)"
+                TypeError, match=r"0 of group 0: expected separate memory for each element, got strides \(1, 0\)"
             ):
                 eager(sgd([wide]), comm)
         else:
@@ -249,7 +249,7 @@ def test_abort_is_the_way_out_of_a_step_that_cannot_go_on():
             optimizer.step()
         inner.zero_grad()
         for call in (optimizer.flush, optimizer.finish, optimizer.close):
-            with pytest.raises(RuntimeError, match=r"are on their way: call step\(\) first, or abort\(\)"):
+            with pytest.raises(RuntimeError, match=r"are in flight: call step\(\) first, or abort\(\)"):
                 call()
         optimizer.abort()
         assert optimizer.closed

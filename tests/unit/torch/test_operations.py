@@ -28,7 +28,7 @@ def test_a_newcomer_that_makes_another_call_is_refused():
     made = []
     operations = Operations()
     operations.call, operations.completed = "finish", 2
-    with pytest.raises(RuntimeError, match=r"^average: expected the survivors' call first, finish$"):
+    with pytest.raises(RuntimeError, match=r"^average: this rank replaces a dead one: call finish first, as"):
         operations.make("average", DEADLINE, *recorded(made))
     assert made == []
 

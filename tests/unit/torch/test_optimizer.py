@@ -108,7 +108,7 @@ def test_optimizers_of_two_kinds_in_one_thread():
                 Synchronous(sgd(parameters), comm)
             with Synchronous(sgd(weights(2)), comm) as other:
                 backward(parameters, 1.0)
-                with pytest.raises(RuntimeError, match="flush: gradients of eager are on their way"):
+                with pytest.raises(RuntimeError, match="flush: gradients of eager are in flight"):
                     other.flush()
                 optimizer.step()
                 other.flush()

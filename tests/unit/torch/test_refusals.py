@@ -25,7 +25,7 @@ def of_two_tensors(parameters):
 @pytest.mark.parametrize(
     ("make", "options", "text"),
     [
-        (lambda p: torch.optim.LBFGS(p), {}, "optimizer: expected one that uses each gradient once, got LBFGS"),
+        (lambda p: torch.optim.LBFGS(p), {}, "unwrapped optimizer that evaluates the model once per step, got LBFGS"),
         (lambda p: p, {}, "expected a torch.optim.Optimizer, got list"),
         (lambda p: sgd([torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))]), {}, "got complex64"),
         (on_meta, {}, "expected memory of the host or of a CUDA device, got device meta"),

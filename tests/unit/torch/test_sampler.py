@@ -114,7 +114,7 @@ def test_it_continues_where_a_state_says():
     ("options", "text"),
     [
         ({"batch_size": 0}, "batch_size: expected at least 1"),
-        ({"batch_size": 51, "drop_last": True}, "batch_size: expected at most the 50 examples with drop_last"),
+        ({"batch_size": 51, "drop_last": True}, "batch_size: with drop_last, expected at most 50, the number"),
         ({"batch_size": 8, "seed": -1}, "seed: expected at least 0"),
         ({"batch_size": 8, "seed": 1 << 64}, "seed: expected at most"),
         ({"batch_size": 8, "shuffle": "False"}, "shuffle: expected True or False"),
@@ -136,7 +136,7 @@ def test_arguments_are_compared():
         with pytest.raises(pc.MismatchError, match="SharedSampler: arguments differ: batch_size: 8 on rank 0, 9 on"):
             pc.torch.SharedSampler(DATA, comm, batch_size=8 + comm.rank)
         state = pc.torch.SharedSampler(DATA, comm, batch_size=8).state_dict()
-        with pytest.raises(ValueError, match="state: expected a sampler's state with batch_size 9, got 8"):
+        with pytest.raises(ValueError, match="state: expected the state of a sampler with batch_size 9, got 8"):
             pc.torch.SharedSampler(DATA, comm, batch_size=9, state=state)
 
     run_ranks(2, program)

@@ -90,7 +90,7 @@ def test_gradients_changed_after_backward_are_refused_and_may_be_after_averaging
         warnings.simplefilter("ignore")
         outcomes = ranks(2, program, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == [
-        "close: gradients of EagerOptimizer are on their way: call step() first, or abort()"
+        "close: gradients of EagerOptimizer are in flight: call step() first, or abort()"
     ] * 2
 
 

@@ -160,7 +160,7 @@ def test_schedulers_that_are_refused():
         inner, other = sgd(weights(2)), sgd(weights(2))
         constant = torch.optim.lr_scheduler.ConstantLR
         for schedulers, got in (
-            ([constant(other)], "ConstantLR of another one"),
+            ([constant(other)], "ConstantLR of another optimizer"),
             ([constant(inner), 0.5], "0.5"),
         ):
             text = f"schedulers: expected learning-rate schedulers of the wrapped optimizer, got {got}"
@@ -227,7 +227,7 @@ def test_what_is_no_model_is_refused():
     def program(comm):
         with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, got list"):
             eager(sgd(weights(2)), comm, model=weights(2))
-        text = "average_buffers: expected a model, here or when"
+        text = "average_buffers: expected a model, got None: pass model to this call"
         with eager(sgd(weights(2)), comm) as optimizer, pytest.raises(ValueError, match=text):
             optimizer.average_buffers()
 
@@ -241,7 +241,7 @@ def test_one_whose_name_was_used_again_can_be_found_and_closed():
         inner = sgd(weights(2))
         optimizer = eager(inner, comm, name="first")
         del optimizer  # as when a cell of a notebook is run again
-        with pytest.raises(ValueError, match=r"open_optimizers\(\) lists those that are open"):
+        with pytest.raises(ValueError, match=r"open_optimizers\(\) lists the open optimizers"):
             eager(inner, comm, name="second")
         (found,) = (one for one in open_optimizers() if one.optimizer is inner)
         found.close()
@@ -286,7 +286,7 @@ def test_loading_state_drops_averages_that_no_step_used_and_waits_for_none():
         with eager(sgd(parameters), comm) as optimizer:
             state = optimizer.state_dict()
             backward(parameters, comm.rank + 1.0)
-            with pytest.raises(RuntimeError, match=r"load_state_dict: gradients of .* are on their way: call step"):
+            with pytest.raises(RuntimeError, match=r"load_state_dict: gradients of .* are in flight: call step"):
                 optimizer.load_state_dict(state)
             optimizer.average_gradients()
             optimizer.load_state_dict(state)

@@ -45,7 +45,7 @@ def test_a_step_has_the_same_examples_whatever_came_before():
 
 @pytest.mark.parametrize("batch", [0, 2, 6, 68])
 def test_batches_that_cannot_be_shared_are_refused(batch):
-    with pytest.raises(ValueError, match="batch: expected a multiple of the 4 ranks"):
+    with pytest.raises(ValueError, match="batch: expected a multiple of 4, the number of ranks"):
         Batches(dataset(64), batch, rank=0, ranks=4, seed=0)
 
 
@@ -85,11 +85,11 @@ def test_buckets_are_of_similar_length_and_in_random_order():
         ("lognormal,work_ms=1,seed=-1", "load 'lognormal': seed: expected a whole number >= 0, got -1"),
         ("equal,ranks=2", "load 'equal': unknown option 'ranks'"),
         ("one-late,late=true", "load 'one-late': late: expected a number, got True"),
-        ("equal,work=inf", r"load equal,work=inf: expected finite times >= 0 seconds"),
+        ("equal,work=inf", r"load equal,work=inf: expected finite times >= 0, got inf to inf seconds"),
         ("equal,work=nan", "load: expected work >= 0"),
         ("trace,file=2024", r"load 'trace': file: expected a word .*, got 2024"),
         ("trace", "load 'trace': needs the option 'file'"),
-        ("length", "load 'length': the examples of this data set have no lengths"),
+        ("length", "load 'length': expected data whose examples have lengths"),
     ],
 )
 def test_loads_refused(said, text):

@@ -60,7 +60,7 @@ def test_long_settings_that_differ_are_named(other):
 
 def test_a_folder_in_which_another_training_writes_is_refused(comm, tmp_path):
     with output.locked(tmp_path, WORLD):
-        with pytest.raises(ValueError, match=rf"training job writes into {tmp_path}: process {os.getpid()} on \w"):
+        with pytest.raises(ValueError, match=rf"training job is writing to {tmp_path} \(process {os.getpid()} on \w"):
             train(comm, "synchronous", tmp_path, epochs=1)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     assert train(comm, "synchronous", tmp_path, epochs=1).finished
@@ -111,7 +111,7 @@ def test_a_checkpoint_of_more_ranks_is_resumed_though_their_files_are_lost(comm,
     assert resumed.curve[-1].loss == whole.curve[-1].loss
 
 
-NOT_THERE = {"": "expected the name of a checkpoint beside it, got ''", "step-00000099.9": "which does not exist"}
+NOT_THERE = {"": "expected the name of a checkpoint in this folder, got ''", "step-00000099.9": "which does not exist"}
 
 
 @pytest.mark.parametrize("name", NOT_THERE)
@@ -188,6 +188,6 @@ def test_a_job_is_not_resumed_with_other_data(comm, tmp_path, monkeypatch):
     others = Dataset((inputs, labels[::-1]), (inputs, labels))
     with monkeypatch.context() as patch:
         patch.setattr(train_jobs, "blobs", lambda: others)
-        with pytest.raises(ValueError, match=r"is from a run with examples = .*; here it is "):
+        with pytest.raises(ValueError, match=r"is from a run with examples = .*; this run has "):
             train(comm, "synchronous", tmp_path, epochs=1, resume=True)
     assert train(comm, "synchronous", tmp_path, epochs=1, resume=True).finished

@@ -35,7 +35,7 @@ def killed(*arguments):
 
 
 def test_what_a_job_is_made_of(comm):
-    with pytest.raises(TypeError, match=r"settings: expected Settings, as Settings\.of makes them, got dict"):
+    with pytest.raises(TypeError, match=r"settings: expected Settings, such as from Settings\.of, got dict"):
         job.run({"method": "synchronous"}, comm)
     with pytest.raises(TypeError, match=r"comm: expected a pycollectives\.Communicator, got Intracomm"):
         job.run(Settings(), MPI.COMM_SELF)
@@ -43,7 +43,7 @@ def test_what_a_job_is_made_of(comm):
 
 def test_a_job_is_not_resumed_with_other_options(comm, tmp_path):
     train(comm, tmp_path, epochs=1)
-    with pytest.raises(ValueError, match=r"from a run with optimizer = sgd; here it is sgd,rate=0\.2"):
+    with pytest.raises(ValueError, match=r"from a run with optimizer = sgd; this run has sgd,rate=0\.2"):
         train(comm, tmp_path, epochs=1, resume=True, optimizer="sgd,rate=0.2")
 
 

@@ -113,7 +113,7 @@ def test_evaluate_goes_in_chunks():
 def test_there_is_no_other_state(make):
     _, model = make()
     model.load_state(model.state())
-    with pytest.raises(ValueError, match="no state beside its weights"):
+    with pytest.raises(ValueError, match="expected no state besides the weights"):
         model.load_state({"mean": np.zeros(1)})
 
 

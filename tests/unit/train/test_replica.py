@@ -91,7 +91,7 @@ def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_the_newest(tmp_path,
 @pytest.mark.parametrize("name", ["", ".", "..", "../other/step-00000003.0", "/tmp/step-00000003.0", "step-3.0/x"])
 def test_only_a_folder_beside_it_is_the_newest_checkpoint(tmp_path, name):
     (tmp_path / "latest").write_text(name)
-    with pytest.raises(ValueError, match=r"latest: expected the name of a checkpoint beside it, got "):
+    with pytest.raises(ValueError, match=r"latest: expected the name of a checkpoint in this folder, got "):
         checkpoint.newest(tmp_path)
 
 

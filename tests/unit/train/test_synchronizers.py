@@ -294,7 +294,7 @@ def test_ad_psgd_adds_what_an_update_changes_to_what_the_weights_have_become(met
         ("hop,mode=odd", "expected standard, notify-ack, backup:N"),
         ("hop,max_ig=0", "max_ig: expected"),
         ("parameter-server,sync=odd", "expected a synchronization, bsp, asp, ssp:S, .*got 'odd'"),
-        ("parameter-server,sync=eamsgd:4:0.5", "got 'eamsgd:4:0.5': see the method eamsgd"),
+        ("parameter-server,sync=eamsgd:4:0.5", "got 'eamsgd:4:0.5': use the method eamsgd"),
         ("eamsgd,period=0", "period: expected at least 1, got 0"),
         ("eamsgd,alpha=1.5", "expected 0 < alpha < 1, got 1.5"),
         ("ad-psgd,pace=odd", "pace: expected .*continuous.*, got 'odd'"),

@@ -86,10 +86,10 @@ def test_the_perceptron_of_pytorch_is_that_of_numpy():
 
 def test_backward_needs_a_forward(make):
     data, model = make()
-    with pytest.raises(RuntimeError, match="backward: expected a forward"):
+    with pytest.raises(RuntimeError, match="backward: expected a call of forward"):
         model.backward()
     step(model, batch_of(data))
-    with pytest.raises(RuntimeError, match="backward: expected a forward"):
+    with pytest.raises(RuntimeError, match="backward: expected a call of forward"):
         model.backward()
 
 
