@@ -143,7 +143,7 @@ class Engine:
     def stop(self, failed: Sequence[int]) -> None:
         """End all progress because the ranks `failed` have died; every further call raises RankFailedError."""
     def stop_all(self) -> None:
-        """Do the same as `stop` on every rank, although no rank died; the RankFailedError names no rank."""
+        """Stop every rank as `stop` does, although no rank has died; the RankFailedError names no rank."""
     def supersede(self) -> None:
         """Do not report this engine's failure at the end of the program, because the surviving ranks have a new
         engine."""

@@ -85,7 +85,7 @@ def draw_idle(axes: Axes, records: list[Record]) -> None:
 
 
 def draw_group_times(axes: Axes, records: list[Record]) -> None:
-    """Draw Ripples Fig. 15: computing and synchronization time of an iteration."""
+    """Draw bars as in Ripples Fig. 15: computing and synchronization time of an iteration."""
     places = range(len(records))
     computing = [record["compute_us"] / 1e3 for record in records]
     synchronising = [record["latency_us"]["mean"] / 1e3 for record in records]

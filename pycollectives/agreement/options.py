@@ -71,7 +71,8 @@ class Failures(NamedTuple):
         if self.on_failure == "raise" and self.respawn:
             raise ValueError(f"respawn: expected False with on_failure='raise', got {self.respawn!r}")
         if self.respawn and self.others_respawn:
-            raise ValueError(f"respawn: expected False, since an open communicator has respawn, got {self.respawn!r}")
+            found = f"respawn: expected False, got {self.respawn!r}"
+            raise ValueError(f"{found}: close the open communicator that has respawn first")
         return self._replace(spares=spares)
 
 

@@ -19,8 +19,8 @@ def advise(file: Path, as_json: bool) -> None:
     FILE has a line for each step and a column for each rank, in seconds of work without waiting;
     pycollectives.StepTimer writes such files. The forecast assumes that communication takes no time.
 
-    The memory column is the maximum that the library allocates on a rank for a large model, in copies of the model, if
-    all ranks are on one node.
+    The memory column shows the most memory that the library allocates on a rank, as a multiple of the model's size. It
+    assumes a large model, and all ranks on one node.
     """
     import mpi4py
 

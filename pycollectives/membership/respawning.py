@@ -250,7 +250,7 @@ def join() -> tuple[MPI.Intracomm, Any]:
 def _connected(
     starting: Starting | None, told: tuple[str, object], meet: Callable[[], MPI.Intercomm], *, is_new: bool
 ) -> MPI.Intracomm:
-    """Return a communicator of survivors and new processes; end this process if MPI does not make it in time."""
+    """Return a communicator of survivors and new processes; end this process if MPI takes too long."""
     hung = RuntimeError(f"MPI did not connect the new processes within {CONNECT_S:g} s: another rank may have died")
     limit = threading.Timer(CONNECT_S, end_process, ["a rank that connects to new processes", hung])
     limit.daemon = True

@@ -31,8 +31,8 @@ class EagerMean:
     """The mean over ranks of arrays that may arrive late; creating it is collective.
 
     Arrays are NumPy arrays, unless a derived class takes others. A rank that is behind gets the sum of all missed means
-    if `missed` is "sum", or only the newest mean if it is "latest". `flushed_by` names, in messages, the call that
-    flushes the collective. `options` are `policy`, `late`, `max_staleness`, `history` and `name` of
+    if `missed` is "sum", or only the newest mean if it is "latest". `flushed_by` is the text of messages for the
+    call that flushes the collective. `options` are `policy`, `late`, `max_staleness`, `history` and `name` of
     `Communicator.partial_allreduce`.
     """
 

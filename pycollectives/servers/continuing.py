@@ -47,7 +47,7 @@ class Push:
 
 
 class Source(NamedTuple):
-    """A former collective of the engine, from whose memory shards are read."""
+    """One of the engine's former collectives; shards are read from its memory."""
 
     core: _core.ParameterServer
     epoch: int

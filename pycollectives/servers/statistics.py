@@ -16,9 +16,9 @@ class PushInfo:
     clock
         The number of the push, from 1.
     version
-        Updates of the weights when the server released the worker.
+        The number of updates that the weights had when the server released the worker.
     staleness
-        Updates between the worker's weights and its push.
+        The number of updates made between the weights that the worker used and its push.
     used
         True if the gradient is or will be part of an update; False if it was discarded.
     """

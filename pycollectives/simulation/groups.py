@@ -53,7 +53,7 @@ class GroupModel:
     """Simulates workers and the machine that forms their groups, in virtual time.
 
     `compute(worker, step)` returns the seconds of computation before a synchronization, or None if the worker leaves.
-    `preduce` returns the seconds that a P-Reduce of its members takes, and `delay` the seconds that a message takes.
+    `preduce(members)` returns the seconds that a P-Reduce takes, and `delay()` the seconds that a message takes.
     `record`: whether to keep every event.
     """
 
@@ -175,7 +175,7 @@ class GroupModel:
 
 
 class _Scripted(NamedTuple):
-    """A grant of a machine whose groups are known in advance."""
+    """A grant issued by a machine whose groups are known in advance."""
 
     sequence: int
     members: tuple[int, ...]

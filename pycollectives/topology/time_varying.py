@@ -227,7 +227,11 @@ def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVary
 
 
 def _exchanges(nodes: int, width: int, bit: int, turn: int) -> list[tuple[int, int]]:
-    """Return the edges of a step: node pairs whose number modulo 2 is `turn` average, the others only within nodes."""
+    """Return the edges of a step.
+
+    Pairs of nodes are numbered. A pair whose number modulo 2 is `turn` averages across its nodes, any other pair within
+    each node.
+    """
     edges: list[tuple[int, int]] = []
     for number, first in enumerate(node for node in range(nodes) if not node & bit):
         members = [range(node * width, (node + 1) * width) for node in (first, first | bit)]

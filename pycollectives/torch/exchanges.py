@@ -251,7 +251,7 @@ class Stepwise(WithMean[StepwiseT]):
         """Return this rank's contribution to the mean, after this rank has left the collective."""
 
     def _model_of(self, mean: Array) -> Array:
-        """Convert the mean of all ranks' contributions to a model."""
+        """Turn the mean of all ranks' contributions into a model."""
         return mean
 
 

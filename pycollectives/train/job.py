@@ -398,7 +398,7 @@ class _Member:
     def _score(self, control: ControlChannel, finished: bool) -> Scored:
         """Score the kept models if all steps are taken; return whether all are scored, the points, and rank 0's step.
 
-        Collective. A stopped training scores nothing, because it may be killed within a minute.
+        Collective. If training was stopped early, nothing is scored, because the job may be killed within a minute.
         """
         scored = None
         if finished:

@@ -92,7 +92,7 @@ class Registry:
         self._entries[name] = target
 
     def canonical(self, choice: Choice) -> Choice:
-        """Return the choice with options instead of their aliases; ValueError if an option and its alias are given."""
+        """Return the choice with names instead of aliases; ValueError if an option and its alias are both given."""
         given = self._aliases.keys() & choice.options.keys()
         if not given or choice.name not in self._entries:
             return choice

@@ -84,8 +84,9 @@ def shrunk(comm: Communicator, *, limit: float | None = None) -> Communicator:
 def continue_from_newest(comm: MPI.Comm, training: Training, replica: Replica) -> None:
     """Give all ranks the state of the rank that is furthest ahead; collective.
 
-    The other ranks receive that rank's weights and the states of its model and optimizer, bit for bit. Each rank keeps
-    its own step number, except in methods whose ranks all take the same step, where a rank may lack the last round.
+    The other ranks receive that rank's weights and the states of its model and optimizer, bit for bit. In methods whose
+    ranks all take the same step they also adopt its step number, because they may have missed the last round. In other
+    methods, each rank keeps its own step number.
     """
     places = gathered(comm, (training.settled, training.taken, training.number))
     furthest = max(places)

@@ -187,7 +187,7 @@ def test_the_bounds_of_table_1_are_reached(mode, ends):
 
 
 def test_backup_workers_of_some_ranks():
-    """Fig. 8 has N_buw of each rank: those beside rank 0 continue without it until their tokens are used."""
+    """Fig. 8 has N_buw of each rank: those beside rank 0 go on without it, up to their tokens, the others follow."""
     history = run(topology.ring(6), BackupWorkers([0, 1, 0, 0, 0, 1]), max_ig=5, iterations=60, stops=[2] + [None] * 5)
     assert history["iterations"] == [2, 7, 8, 9, 8, 7]
 

@@ -92,7 +92,7 @@ class ParameterServer(Served):
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
-        """Simulate the same rules; a rank learns after computing its gradient whether the gradient is in time."""
+        """Simulate the synchronization; as in training, a rank learns after computing if its gradient is in time."""
         sync = _patient(options.get("sync", DEFAULT_SYNC))
         return Simulated("parameter_server", {"sync": sync, "gives_up": False})
 
