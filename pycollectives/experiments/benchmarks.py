@@ -26,7 +26,9 @@ MEASURED = (
     Measured("bench groups --generators all", "Ripples, Fig. 17", 16, "Iterations per second in groups"),
     Measured("bench groups --slowdown 3:5", "Ripples, Fig. 19", 16, "The same with one worker slower by 5"),
     Measured("bench gossip --methods all", "AD-PSGD, Figs. 5 and 12", 16, "Iterations per second with neighbors"),
-    Measured("bench gossip --slowdown 0:10", "AD-PSGD, Table 4; Ripples, Fig. 2(b)", 16, "The same, one worker slower"),
+    Measured(
+        "bench gossip --slowdown 0:10", "AD-PSGD, Tables 1 and 4; Ripples, Fig. 2(b)", 16, "The same, one worker slower"
+    ),
     Measured("bench server --servers node", "ElasticBSP, section 6.2", 8, "Iterations per second at a server"),
     Measured("bench zipline", "ElasticBSP, Tables 2 to 4, Fig. 10", None, "Time and waiting of a barrier search"),
 )

@@ -12,7 +12,7 @@ import benchmark_tables
 import tables
 from benchmark_tables import grid, measured
 from experiment_tables import measured_by_job
-from tables import servers_table
+from tables import table_by_load
 
 
 def one(job, seconds, speedup):
@@ -23,7 +23,7 @@ def test_servers_have_a_row_for_each_and_a_column_for_each_load():
     """Means over seeds; a target that one seed has not reached is none."""
     first = [one("bsp, cloud", 4.0, 1.0), one("asp, cloud", 2.0, 2.0), one("asp, one, slow", 3.0, 1.5)]
     second = [one("bsp, cloud", 5.0, 1.0), one("asp, cloud", 1.0, 5.0), one("asp, one, slow", None, None)]
-    assert servers_table({"results": first + second}).splitlines() == [
+    assert table_by_load({"results": first + second}).splitlines() == [
         "|  | cloud | one, slow |",
         "| --- | --- | --- |",
         "| `bsp` | 4.5 s (1.00x) | - |",

@@ -176,7 +176,7 @@ def test_steps_of_static_groups():
             infos = [pr.average(weights, timeout=LIMIT) for _ in range(2)]
             infos.append(pr.average(weights, step=8, timeout=LIMIT))
             infos.append(pr.average(weights, timeout=LIMIT))
-            with pytest.raises(ValueError, match="step >= 10, after the last"):
+            with pytest.raises(ValueError, match="step >= 10, above the last"):
                 pr.average(weights, step=9)
         return [(info.sequence, info.group) for info in infos]
 
