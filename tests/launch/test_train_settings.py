@@ -48,7 +48,7 @@ WRONG = [
     (["synchronous", "--config", "nowhere.toml"], "'nowhere.toml' does not exist"),
     (["synchronous", "--odd"], "--odd"),
     (["synchronous", "--output", ""], "output: expected a folder, got ''"),
-    (["synchronous", "--epochs", "inf"], "epochs: expected a number > 0, got inf"),
+    (["synchronous", "--epochs", "inf"], "epochs: expected a number > 0 and at most 1e+09, got inf"),
     (["synchronous", "--settle-epochs", "inf"], "settle_epochs: expected a number > 0, got inf"),
     (["synchronous", "--data", "hyperplane,dimensions=99999999999999"], "Unable to allocate"),
     (["synchronous", "--optimizer", "sgd,rate=-1"], "optimizer: rate: expected a number > 0, got -1"),
