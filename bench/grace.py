@@ -2,7 +2,7 @@
 
     mpirun -n 8 python -m pycollectives bench grace
 
-Steps of --iterations calls take 10 ms, then 100 ms, then 10 ms, times a lognormal factor that each rank draws anew.
+A step takes 10 ms for --iterations calls, then 100 ms, then 10 ms, times a lognormal factor that each rank draws.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -97,7 +97,7 @@ def _at_equal_wait(fixed: list[Phase], wait_s: float) -> float:
 def _phases(
     comm: MPI.Comm, communicator: pc.Communicator, common: Common, quorum: int, grace: Grace, deviation: float
 ) -> list[Phase]:
-    """Return what the calls of all ranks found, by the phase of the call."""
+    """Return the means over the calls of all ranks in each phase."""
     calls = common.iterations
     draw = np.random.default_rng((common.seed, comm.rank))
     work_s = draw.lognormal(-(deviation**2) / 2, deviation, len(STEPS_S) * calls) * np.repeat(STEPS_S, calls)

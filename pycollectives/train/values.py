@@ -29,7 +29,7 @@ class AtLeast:
 
 
 Size: TypeAlias = Annotated[int, AtLeast(1)]
-"""A number of things of which there must be at least one."""
+"""A number that is at least 1."""
 
 Count: TypeAlias = Annotated[int, AtLeast(0)]
 """A number of things, possibly 0."""

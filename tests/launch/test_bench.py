@@ -1,4 +1,4 @@
-"""`bench/groups.py` and `bench/grace.py` on a few ranks: they verify what they measure, and write the cells."""
+"""`bench/groups.py`, `bench/grace.py` and `bench/top.py` on a few ranks: they verify and store their measurements."""
 
 from __future__ import annotations
 

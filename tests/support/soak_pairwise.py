@@ -1,7 +1,7 @@
 """A long run of averages in pairs: `mpirun -n 8 python tests/support/soak_pairwise.py --exchanges 1000000`.
 
-Several models of different lengths, of which one averages with momentum, are averaged continuously while threads of
-every rank apply random integers. After each stretch the models are made equal. Checked:
+Several models of different lengths are averaged continuously, one of them with momentum, while threads of every rank
+apply random integers. After each stretch the models are made equal. Checked:
 
 - conservation: they are the mean of all applied integers;
 - agreement: they are the same bits on all ranks;
