@@ -89,7 +89,7 @@ def _rate(comm: MPI.Comm, common: Common, seconds: float, loops: int, is_watched
         comm.Barrier()
         begin = time.perf_counter()
         watcher = _watch(pids) if is_watched and comm.rank == 0 else None
-        steps = 0
+        steps, error = 0, None
         for _ in pc.until(seconds=seconds):
             _compute(loops)
             ar.contribute(mean).wait()
@@ -100,7 +100,9 @@ def _rate(comm: MPI.Comm, common: Common, seconds: float, loops: int, is_watched
             watcher.send_signal(signal.SIGINT)
             output, _ = watcher.communicate()
             if watcher.returncode or b"step" not in output:
-                raise RunError(f"top ended with code {watcher.returncode}: {output.decode()[-300:]}")
+                error = f"top ended with code {watcher.returncode}: {output.decode()[-300:]}"
+    if error := comm.bcast(error):
+        raise RunError(error)
     return float(comm.allreduce(steps) / comm.size / elapsed_s)
 
 
